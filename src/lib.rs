@@ -1,5 +1,5 @@
-//! An ordered key-value store in a directory. [`Db`] opens it, a [`Keyspace`] reads and writes it. Below: the
-//! README, then every setting with its default and its range.
+//! An ordered key-value store in a directory. [`Db`] opens it; a [`Keyspace`] reads and writes it. The README
+//! follows, then every setting with its default and its range.
 //!
 #![doc = include_str!("../README.md")]
 #![doc = ""]

@@ -1,5 +1,5 @@
-//! What scans read ahead apart: a worker reads it, and what it fails to read is nobody's error but of who
-//! comes to it.
+//! Background readahead of scans. A worker reads blocks ahead of each scan. A failed read of the worker is an
+//! error only for the scan that reaches the block.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use trine::{Db, Error, Keyspace, Ordered, Range, Value};
 use super::rng::Rng;
 
 const ITEMS_COUNT: usize = 40_000;
-/// Enough for windows of a MiB: a sixteenth of the cache for two sources.
+/// Enough for readahead windows of a MiB: two sources share a sixteenth of the cache.
 const MEMORY_BYTES: u64 = 64 << 20;
 
 type Item = (Vec<u8>, Vec<u8>);
-/// Which way a scan goes.
+/// The direction of a scan.
 type Next = fn(&mut Range) -> Option<trine::Result<(Value, Value)>>;
 
-/// A store of some tables on the simulated machine, and what it holds in order.
+/// Makes a store of a few tables on the simulated machine, and returns its items in order.
 fn made(world: &World, seed: u64) -> Vec<Item> {
     let db = world.builder().memory_bytes(MEMORY_BYTES).open().unwrap();
     let items = db.ordered("items").set("table_bytes", 2 << 20).open().unwrap();
@@ -33,7 +33,7 @@ fn made(world: &World, seed: u64) -> Vec<Item> {
     model.into_iter().collect()
 }
 
-/// The same with nothing cached.
+/// Opens the same store with an empty cache.
 fn cold(world: &World) -> (Db, Keyspace<Ordered>) {
     let db = world.builder().memory_bytes(MEMORY_BYTES).open().unwrap();
     let items = db.ordered("items").open().unwrap();
@@ -41,8 +41,8 @@ fn cold(world: &World) -> (Db, Keyspace<Ordered>) {
     (db, items)
 }
 
-/// Scans everything; what is not as in `expected`, which is in the order of the scan, fails. How many items
-/// came, and the error that ended it. `between` is called after each.
+/// Scans all items and compares them with `expected`, which is in the order of the scan. Returns the number
+/// of items and the error that ended the scan. Calls `between` after each item.
 fn scan(
     items: &Keyspace<Ordered>,
     next: Next,
@@ -63,13 +63,13 @@ fn scan(
     }
 }
 
-/// Both ways, with what is expected.
+/// Both directions, each with its expected items.
 fn ways(forward: Vec<Item>) -> [(Next, Vec<Item>); 2] {
     let backward = forward.iter().rev().cloned().collect();
     [(Range::next, forward), (Range::next_back, backward)]
 }
 
-/// Counts blocks that are read, at little cost where none were.
+/// Counts block reads; cheap when no disk call was made.
 struct Reads<'w> {
     world: &'w World,
     db: &'w Db,
@@ -82,7 +82,7 @@ impl<'w> Reads<'w> {
         Reads { world, db, calls: world.calls(), blocks: db.stats().io.device_reads }
     }
 
-    /// Since the last call.
+    /// Block reads since the last call.
     fn since(&mut self) -> u64 {
         if self.calls == self.world.calls() {
             return 0;
@@ -92,7 +92,7 @@ impl<'w> Reads<'w> {
         self.blocks - before
     }
 
-    /// Those of the worker: while the store is not called, nobody else reads.
+    /// Block reads of the worker: it alone reads while the store is not called.
     fn of_worker(&mut self) -> u64 {
         self.since();
         self.world.run_until_idle();
@@ -100,8 +100,8 @@ impl<'w> Reads<'w> {
     }
 }
 
-/// A scan finds everything, whether the worker is always ahead of it, sometimes, or has turns only when the
-/// scan waits for it; each block is read once. If the worker is ahead, it reads nearly all of them.
+/// A scan finds all items and reads each block once, whether the worker is always ahead, sometimes ahead, or
+/// runs only while the scan waits for it. A worker that is always ahead reads nearly all blocks.
 #[test]
 fn a_worker_reads_what_a_scan_will_want() {
     let (world, mut rng) = (World::new(1), Rng::new(1));
@@ -126,8 +126,8 @@ fn a_worker_reads_what_a_scan_will_want() {
     }
 }
 
-/// What the worker cannot read is read again by the scan that comes to it, which hears of no error. A read
-/// of many blocks that fails once is made good by the worker itself.
+/// If a read of the worker fails, the scan reads the block again when it gets there and returns no error. If
+/// a read of many blocks fails once, the worker itself repeats it.
 #[test]
 fn what_the_worker_cannot_read_is_nobodys_error() {
     let world = World::new(2);
@@ -153,8 +153,8 @@ fn what_the_worker_cannot_read_is_nobodys_error() {
     }
 }
 
-/// A scan ends with an error only where the item that comes next is not to be had, wherever its reads begin
-/// to fail; once they do not, another finds everything.
+/// A scan returns an error only at the item whose block cannot be read, at whichever read the failures begin.
+/// Once reads succeed again, another scan finds all items.
 #[test]
 fn a_failed_read_is_told_where_its_block_is() {
     let world = World::new(3);

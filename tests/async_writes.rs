@@ -1,4 +1,5 @@
-//! Writes of futures: done as others are, given up whole, and never in the way of who polls.
+//! Asynchronous writes: same results as blocking writes, cancelled as a whole, and never blocking the thread
+//! that polls.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -9,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use trine::sim::{Crash, Failure, Fault, Operation, Repeat, Stop, World};
 use trine::{Access, Db, Durability, Error, WriteAsync, block_on};
 
-/// Counts its wakes.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Wakes(AtomicU64);
 
@@ -23,7 +24,7 @@ fn poll(write: &mut WriteAsync) -> Poll<trine::Result<()>> {
     Pin::new(write).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls all until each is done.
+/// Polls all writes until each is done.
 async fn all(mut writes: Vec<WriteAsync>) -> trine::Result<()> {
     std::future::poll_fn(|context| {
         let mut index = 0;
@@ -39,7 +40,7 @@ async fn all(mut writes: Vec<WriteAsync>) -> trine::Result<()> {
     .await
 }
 
-/// What has nothing to wait for is done at its first poll, by the thread that polls.
+/// A write that has nothing to wait for completes at its first poll, on the polling thread.
 #[test]
 fn a_write_without_a_wait_is_done_at_once() {
     let world = World::new(1);
@@ -59,7 +60,8 @@ fn a_write_without_a_wait_is_done_at_once() {
     assert!(matches!(poll(&mut db.batch().commit_async()), Poll::Ready(Ok(()))), "an empty batch");
 }
 
-/// Ten thousand writes that want a sync are polled by one thread, which never waits, and share their syncs.
+/// One thread polls ten thousand writes with `Durability::Sync`. It never blocks, and the writes share their
+/// syncs.
 #[test]
 fn one_thread_has_many_writes() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,7 +80,7 @@ fn one_thread_has_many_writes() {
     assert_eq!(db.ordered("a").open().unwrap().iter().count(), 10_000);
 }
 
-/// Beside threads that write and sync, every future is answered, and everything is there.
+/// While threads write and sync, every future completes and every item is there.
 #[test]
 fn futures_and_threads_write_together() {
     let directory = tempfile::tempdir().unwrap();
@@ -107,8 +109,8 @@ fn futures_and_threads_write_together() {
     assert_eq!(items.iter().count(), 2 * 200 + 2 * 200 * 5);
 }
 
-/// Given up at any moment, a batch is there whole or not at all, and nothing waits for it; given up before
-/// the store had a turn, it is not there.
+/// A batch whose future is dropped at any moment is there whole or not at all, and nothing waits for it. A
+/// batch dropped before the store ran is not there.
 #[test]
 fn dropped_writes_are_whole_or_not_there() {
     let mut seen = [false; 2];
@@ -129,7 +131,7 @@ fn dropped_writes_are_whole_or_not_there() {
             }
         }
         drop(write);
-        // Others go on.
+        // Other writes go on.
         items.put(b"other", b"2").unwrap();
         block_on(items.put_async(b"another", b"3").durability(Durability::Sync)).unwrap();
         let count = items.range(..3u32.to_be_bytes()).count();
@@ -145,8 +147,7 @@ fn dropped_writes_are_whole_or_not_there() {
     assert_eq!(seen, [true; 2], "both were seen");
 }
 
-/// What was answered as durable survives a loss of power at any call of the disk; what was not is whole or
-/// not there.
+/// A write acknowledged as durable survives a power cut at any disk call. Any other write is whole or absent.
 #[test]
 fn acknowledged_writes_survive_power_loss() {
     let run = |stop: Option<u64>| {
@@ -184,7 +185,8 @@ fn acknowledged_writes_survive_power_loss() {
     }
 }
 
-/// A write that has no room waits; it is given up without a trace, and others are done once there is room.
+/// A write without room in the write buffer waits. Dropping its future leaves no trace. Other writes complete
+/// once there is room.
 #[test]
 fn writes_wait_for_room() {
     let world = World::new(5);
@@ -196,7 +198,7 @@ fn writes_wait_for_room() {
     let mut context = Context::from_waker(&waker);
     let mut waiting = Vec::new();
     let mut done = 0u32;
-    // No worker has a turn: there is no room at last.
+    // No worker runs, so the room runs out.
     for number in 0..3000u32 {
         let mut write = write(number);
         match Pin::new(&mut write).poll(&mut context) {
@@ -224,7 +226,7 @@ fn writes_wait_for_room() {
     assert!(given_up.iter().all(|number| !items.contains(number.to_be_bytes()).unwrap()));
 }
 
-/// Writes that cannot be made are refused by name, also in a store that is closed meanwhile.
+/// Invalid writes fail with the right error, also if the store was closed in the meantime.
 #[test]
 fn refusals() {
     let world = World::new(6);
@@ -251,7 +253,7 @@ fn refusals() {
     assert!(matches!(block_on(items.put_async(b"k", b"1")).unwrap_err(), Error::ReadOnly));
 }
 
-/// A full disk refuses the write that met it, and later ones are made once there is room.
+/// A full disk fails the write that meets it. Later writes succeed once there is room.
 #[test]
 fn a_full_disk_is_told() {
     let world = World::new(8);

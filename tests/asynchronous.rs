@@ -1,5 +1,5 @@
-//! Reads that do not wait on their caller's thread: what they find, what they cost, and what becomes of those
-//! that fail, are dropped or have no room.
+//! Asynchronous reads: their results and cost, and the handling of reads that fail, are dropped or have no
+//! room.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -32,7 +32,7 @@ fn fill(items: &Keyspace<Ordered>) {
     }
 }
 
-/// A store of some hundred blocks on the simulated machine, of which nothing is cached.
+/// A store of some hundred blocks on the simulated machine, with an empty cache.
 pub(super) fn cold(world: &World, settings: &[(&str, u64)]) -> (Db, Keyspace<Ordered>) {
     filled(|| {
         let builder = world.builder().memory_bytes(4 << 20);
@@ -40,7 +40,7 @@ pub(super) fn cold(world: &World, settings: &[(&str, u64)]) -> (Db, Keyspace<Ord
     })
 }
 
-/// As `cold`, on files, read through `io`.
+/// As `cold`, on files, with `io` as the read method.
 pub(super) fn cold_on_files(
     scratch: &Scratch,
     io: &str,
@@ -52,7 +52,7 @@ pub(super) fn cold_on_files(
     })
 }
 
-/// A store that was filled, and opened again since.
+/// Fills a store, closes it and opens it again.
 pub(super) fn filled(open: impl Fn() -> Db) -> (Db, Keyspace<Ordered>) {
     let db = open();
     fill(&db.ordered("items").open().unwrap());
@@ -63,7 +63,7 @@ pub(super) fn filled(open: impl Fn() -> Db) -> (Db, Keyspace<Ordered>) {
     (db, items)
 }
 
-/// Counts how often it is woken.
+/// Counts wake-ups.
 #[derive(Default)]
 pub(super) struct Wakes(pub(super) AtomicU64);
 
@@ -91,7 +91,7 @@ pub(super) fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::
 /// Ways to wait for a future.
 pub(super) const EXECUTORS: [&str; 4] = ["block_on", "tokio", "smol", "threads"];
 
-/// Waits for a future in one of them; `threads` polls it on another thread each time.
+/// Waits for a future in one of the executors; `threads` polls on another thread each time.
 pub(super) fn wait_in<F>(executor: &str, future: F) -> F::Output
 where
     F: Future + Send + 'static,
@@ -108,7 +108,7 @@ where
             struct Sends(mpsc::Sender<()>);
             impl Wake for Sends {
                 fn wake(self: Arc<Sends>) {
-                    // Who is woken late listens no more.
+                    // The receiver of a late wake-up may be gone.
                     let _ = self.0.send(());
                 }
             }
@@ -132,7 +132,7 @@ where
     }
 }
 
-/// All of a range, in turns from both ends as `sides` has it.
+/// Collects a range. `sides` says from which end: 0 the front, 1 the back, more for a random mix.
 async fn collect(mut range: RangeAsync, sides: u64) -> trine::Result<Vec<(Value, Value)>> {
     let (mut front, mut back, mut dice) = (Vec::new(), Vec::new(), Rng::new(sides));
     loop {
@@ -149,7 +149,7 @@ async fn collect(mut range: RangeAsync, sides: u64) -> trine::Result<Vec<(Value,
     Ok(front)
 }
 
-/// Everything that a future can find, beside what the blocking calls find.
+/// Compares the results of all asynchronous reads with those of the blocking calls.
 pub(super) async fn agrees(items: Keyspace<Ordered>, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut below = |bound: u64| rng.below(bound as usize) as u64;
@@ -173,7 +173,7 @@ pub(super) async fn agrees(items: Keyspace<Ordered>, seed: u64) {
     }
 }
 
-/// Whatever waits for them, and however blocks are read, futures find what blocking calls find.
+/// Futures find the same as blocking calls, in every executor and with every read method.
 #[test]
 fn futures_find_what_calls_find() {
     for (seed, io) in ["ring", "pool", "pread", "ring_poll"].into_iter().enumerate() {
@@ -192,7 +192,7 @@ fn futures_find_what_calls_find() {
     }
 }
 
-/// So do those in the simulator, whose reads end in any order, at any time and in any of its readers.
+/// The same holds in the simulator, where reads end in any order, at any time and in any reader.
 #[test]
 fn futures_find_what_calls_find_in_a_world() {
     for seed in 0..12 {
@@ -228,7 +228,7 @@ pub(super) fn run_by_hand<F: Future + Unpin>(world: &World, futures: Vec<F>) -> 
     outputs.into_values().collect()
 }
 
-/// Neighbours that are asked for together are one request.
+/// Reads of adjacent blocks that are asked for together become one request.
 #[test]
 fn neighbours_are_one_request() {
     let world = World::new(1);
@@ -242,7 +242,7 @@ fn neighbours_are_one_request() {
     assert_eq!((after.reads_in_flight, after.reads_waiting), (0, 0));
 }
 
-/// So it is under one `block_on`, whose reads are its own.
+/// The same holds within one `block_on`, which does its reads itself.
 #[test]
 fn one_read_for_all_under_one_wait() {
     let world = World::new(8);
@@ -258,7 +258,7 @@ fn one_read_for_all_under_one_wait() {
     assert_eq!(db.stats().io.device_reads - before, 1);
 }
 
-/// What is handed a value may read too, also what its own get was reading beside.
+/// A callback that gets a value may itself read, also a block that its own get was reading.
 #[test]
 fn who_takes_a_value_may_read() {
     let world = World::new(9);
@@ -274,7 +274,7 @@ fn who_takes_a_value_may_read() {
     assert_eq!(count, 64);
 }
 
-/// A read that fails is the failure of all who wait for it, and of nobody else; the next asks again.
+/// A failed read fails all gets that wait for it and no others. The next get reads again.
 #[test]
 fn a_failed_read_is_its_waiters() {
     let world = World::new(2);
@@ -308,8 +308,8 @@ fn a_failed_read_is_its_waiters() {
     assert_eq!((db.stats().io.reads_in_flight, db.stats().io.reads_waiting), (0, 0));
 }
 
-/// A future that is dropped at any of its polls, or forgotten, leaves nothing behind, and takes nothing from
-/// others: what it was reading is in the cache.
+/// A future that is dropped or forgotten at any poll leaves nothing behind and disturbs no other. Its block
+/// gets into the cache.
 #[test]
 fn dropped_futures_leave_nothing() {
     for polls in 0..4 {
@@ -336,7 +336,7 @@ fn dropped_futures_leave_nothing() {
         drop(items);
         db.close().unwrap();
     }
-    // One that is forgotten keeps its turn, and nothing else.
+    // A forgotten future keeps its turn, and nothing else.
     let world = World::new(4);
     let (_db, items) = cold(&world, &[]);
     let mut forgotten = items.get_async(key(5000));
@@ -345,7 +345,7 @@ fn dropped_futures_leave_nothing() {
     assert!(run_by_hand(&world, vec![items.get_async(key(5000))])[0].as_ref().unwrap().is_some());
 }
 
-/// A deadline ends the wait for a turn and for the device; what was being read is read.
+/// A deadline ends the wait for a turn and for the device. A read in flight still completes.
 #[test]
 fn deadlines_end_waits() {
     let world = World::new(6);
@@ -367,7 +367,7 @@ fn deadlines_end_waits() {
     assert_eq!((before.reads_in_flight, before.reads_waiting), (0, 0));
     assert!(block_on(items.get_async(key(1)).within(within)).unwrap().is_some());
     assert_eq!(db.stats().io.device_reads, before.device_reads, "it is in the cache");
-    // Those in line are all woken when it is time, though one is read after the other.
+    // All futures in the queue are woken at the deadline, though their reads are done one by one.
     let line: Vec<(GetAsync, Arc<Wakes>)> = (0..50)
         .map(|number| {
             let (wakes, waker) = Wakes::new();
@@ -379,10 +379,10 @@ fn deadlines_end_waits() {
     world.advance_ns(within.as_nanos() as u64);
     assert!(world.run_one() && world.run_one());
     assert!(line.iter().all(|(_, wakes)| wakes.count() > 0));
-    // The first may have been read.
+    // The first few may have been read.
     let late = |(mut get, _)| matches!(poll(&mut get, &waker), Poll::Ready(Err(Error::TimedOut)));
     assert!(line.into_iter().rev().take(45).all(late));
-    // On a real clock one that is in time is answered, and one that is not ends.
+    // On a real clock a get within its deadline is answered, and one past it times out.
     let scratch = Scratch::new();
     let (_db, items) = cold_on_files(&scratch, "auto", &[]);
     let late = items.get_async(key(19_000)).within(Duration::from_nanos(1));
@@ -390,7 +390,7 @@ fn deadlines_end_waits() {
     assert!(smol::block_on(items.get_async(key(100)).within(Duration::MAX)).unwrap().is_some());
 }
 
-/// A callback may begin the next get, however many times over.
+/// A callback may begin the next get, any number of times.
 #[test]
 fn callbacks_begin_gets() {
     let scratch = Scratch::new();
@@ -410,7 +410,7 @@ fn callbacks_begin_gets() {
     done.recv().unwrap();
 }
 
-/// A queue hands out each answer once, with its number, to whichever thread waits.
+/// A queue returns each answer once, with its number, to any waiting thread.
 #[test]
 fn queues_hand_out_each_answer() {
     for io in ["ring", "pool"] {
@@ -440,7 +440,7 @@ fn queues_hand_out_each_answer() {
     }
 }
 
-/// What failed is not answered later as if it had not.
+/// A multi-get that failed is not answered later as if it had succeeded.
 #[test]
 #[should_panic(expected = "it was polled after it was ready")]
 fn many_are_answered_once() {
@@ -453,7 +453,7 @@ fn many_are_answered_once() {
     drop(block_on(&mut many));
 }
 
-/// What nobody polls reads nothing; what is polled sees what was written before.
+/// A future that is never polled reads nothing. A future sees all writes before its first poll.
 #[test]
 fn futures_begin_when_they_are_polled() {
     let world = World::new(7);
@@ -472,7 +472,7 @@ fn futures_begin_when_they_are_polled() {
     is_free(&items.range_async(..));
 }
 
-/// What other crates know of: a range is a stream, statistics become JSON, a value becomes shared bytes.
+/// Traits of other crates: a range is a stream, statistics serialize to JSON, a value becomes shared bytes.
 #[test]
 fn types_of_other_crates() {
     let world = World::new(3);

@@ -1,4 +1,4 @@
-//! Bad input: each gets an error of its own that says what to do, and loses nothing.
+//! Bad input: each kind has its own error with advice, and no data is lost.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use super::support::{
 const KEY_BYTES_MAX: usize = 65_535;
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// A store with a table and a log with items, closed.
+/// A closed store with items in a table and in a log.
 fn made(data: &Path) -> Model {
     let db = small(data).open().expect("a new store");
     let users = db.ordered("users").open().expect("a new keyspace");
@@ -30,14 +30,14 @@ fn made(data: &Path) -> Model {
     model
 }
 
-/// The file of that kind that the store needs: of logs, the one that the last items are in.
+/// The file of this kind that the store needs; of the logs, the one with the last items.
 fn needed<'f>(whole: &'f Files, kind: &str) -> &'f str {
     let holds = |bytes: &[u8]| kind != "log" || bytes.windows(7).any(|window| window == b"key 099");
     let found = whole.iter().find(|(name, bytes)| name.starts_with(kind) && holds(bytes));
     found.expect("a file of each kind").0
 }
 
-/// The store opens, and holds what it held.
+/// Asserts that the store opens and holds the items of `model`.
 fn assert_holds(data: &Path, model: &Model) {
     let db = small(data).open().expect("the store opens");
     assert_eq!(contents(&db.ordered("users").open().expect("the keyspace is there")), *model);
@@ -58,8 +58,8 @@ fn faults(result: trine::Result<impl Sized>) -> Vec<String> {
     }
 }
 
-/// Keys and values at their limits are taken and come back, also after a reopen; a byte more is refused with
-/// limit and size, and writes nothing.
+/// Keys and values of the largest size are accepted and read back, also after a reopen. One byte more is
+/// refused with limit and size, and nothing is written.
 #[test]
 fn keys_and_values_have_limits() {
     let scratch = Scratch::new();
@@ -84,8 +84,8 @@ fn keys_and_values_have_limits() {
     assert_holds(&scratch.data(), &model);
 }
 
-/// A batch refuses an item and stays as it was; one over a quarter of the memory is refused whole, with
-/// limit and size, however small its items are, and the writes before and after are not touched.
+/// A batch that refuses an item stays unchanged. A batch over a quarter of the memory is refused whole, with
+/// limit and size, however small its items are. Writes before and after it are not affected.
 #[test]
 fn batches_have_a_limit() {
     let scratch = Scratch::new();
@@ -123,14 +123,14 @@ fn batches_have_a_limit() {
     db.close().expect("closes");
 }
 
-/// The largest batch that is not refused is written, whatever the size of its items: none fails half-way.
+/// The largest batch that is accepted is also written, for items of any size: no commit fails half-way.
 #[test]
 fn largest_batches_are_written() {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).open().expect("a new store");
     let users = db.ordered("users").open().expect("a new keyspace");
     for (key_bytes, value_bytes) in [(0, 0), (3, 0), (3, 5), (16, 100), (100, 4000), (60_000, 1)] {
-        // A batch that is refused says how much of it would have been taken.
+        // The error of a refused batch says how many bytes would have been accepted.
         let mut count: usize = 1 << 20;
         loop {
             let mut batch = db.batch();
@@ -157,7 +157,7 @@ fn largest_batches_are_written() {
     assert_holds(&scratch.data(), &model);
 }
 
-/// All faults of a builder are told at once; the store is not touched, not even made.
+/// All faults of a builder are reported at once. The store is neither made nor changed.
 #[test]
 fn wrong_settings_are_all_told() {
     let scratch = Scratch::new();
@@ -175,8 +175,8 @@ fn wrong_settings_are_all_told() {
     assert!(!scratch.data().exists());
 }
 
-/// Wrong settings for a keyspace that exists are refused on reopen, all at once, and it keeps those it has;
-/// right ones replace them and are kept.
+/// Wrong settings for an existing keyspace are refused on reopen, all at once, and its settings stay. Valid
+/// settings replace them and persist.
 #[test]
 fn settings_are_checked_on_reopen() {
     let scratch = Scratch::new();
@@ -203,7 +203,8 @@ fn settings_are_checked_on_reopen() {
     assert_holds(&scratch.data(), &model);
 }
 
-/// Names of keyspaces have 1 to 255 bytes of any text; an unknown one is told apart from a dropped one.
+/// Keyspace names have 1 to 255 bytes of any text. An unknown name and a dropped keyspace have different
+/// errors.
 #[test]
 fn names_of_keyspaces_are_checked() {
     let scratch = Scratch::new();
@@ -227,7 +228,7 @@ fn names_of_keyspaces_are_checked() {
     db.close().expect("closes");
 }
 
-/// A batch and a keyspace of different open stores do not mix.
+/// A batch of one open store refuses a keyspace of another.
 #[test]
 fn stores_do_not_mix() {
     let (one, other) = (Scratch::new(), Scratch::new());
@@ -239,9 +240,8 @@ fn stores_do_not_mix() {
     assert!(batch.is_empty());
 }
 
-/// Another format version, or a feature this release does not know, is refused by name in each kind of file,
-/// for reading and for writing; the files are left as they are, and the store opens once they are as they
-/// were.
+/// An unknown format version or feature bit is refused by name in each kind of file, for reading and for
+/// writing. The files stay unchanged, and the store opens once they are restored.
 #[test]
 fn other_formats_are_refused_by_name() {
     let scratch = Scratch::new();
@@ -259,7 +259,7 @@ fn other_formats_are_refused_by_name() {
     ];
     for kind in ["STORE", "manifest", "log", "table"] {
         let name = needed(&whole, kind);
-        // Two bits of a manifest are known: it has partitions, or hashed keyspaces.
+        // Manifests have two known feature bits: partitions and hashed keyspaces.
         let is_known = |what: &str| kind == "manifest" && matches!(what, "feature bit 0" | "feature bit 1");
         for (what, patch) in patches.iter().filter(|(what, _)| !is_known(what)) {
             let mut bytes = whole[name].clone();
@@ -282,7 +282,7 @@ fn other_formats_are_refused_by_name() {
     assert_holds(&data, &model);
 }
 
-/// Where there is no store and none is to be made, the error says so and nothing is made.
+/// If no store exists and none may be made, the error says so and nothing is made.
 #[test]
 fn missing_stores_are_told() {
     let scratch = Scratch::new();
@@ -308,7 +308,7 @@ fn missing_stores_are_told() {
     assert!(!scratch.root().join("no").exists());
 }
 
-/// A directory of something else is left as it is.
+/// A directory with other files is left as it is.
 #[test]
 fn foreign_directories_are_left_alone() {
     let scratch = Scratch::new();
@@ -338,7 +338,7 @@ fn foreign_directories_are_left_alone() {
     assert!(matches!(refused(small(&data)), Error::Foreign { .. }));
 }
 
-/// Files of others that come into a store's directory later are left alone, and do not disturb.
+/// Foreign files added to a store's directory later are left alone and do no harm.
 #[test]
 fn foreign_files_in_a_store_are_left_alone() {
     let scratch = Scratch::new();
@@ -352,14 +352,14 @@ fn foreign_files_in_a_store_are_left_alone() {
     }
 }
 
-/// Runs `work` as a user who owns nothing; on this thread if root runs nothing here.
+/// Runs `work` as a user without rights; on this thread if the process is not root.
 fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if !rustix::process::geteuid().is_root() {
         return work();
     }
     let nobody = rustix::process::Uid::from_raw(65_534);
     let drop_root = move || {
-        // The system call changes this thread alone, and those it starts.
+        // The system call changes only this thread and the threads it starts.
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may become anybody");
         work()
     };
@@ -370,8 +370,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the mode changes");
 }
 
-/// Without permission to make, enter, read or write, the error says what was not permitted; nothing is
-/// changed, and a store that may be read can be opened for reading.
+/// Without permission to create, enter, read or write, the error names the missing permission and nothing is
+/// changed. A readable store can be opened for reading.
 #[test]
 fn permission_is_asked_for() {
     let scratch = Scratch::new();
@@ -389,7 +389,7 @@ fn permission_is_asked_for() {
         let error = as_nobody(|| refused(builder));
         assert!(matches!(error, Error::Permission { .. }), "{error:?}");
     }
-    // May be looked at, not changed.
+    // The store may be read but not written.
     set_mode(&data, 0o555);
     whole.keys().for_each(|name| set_mode(&data.join(name), 0o444));
     let error = as_nobody(|| refused(small(&data)));
@@ -417,7 +417,7 @@ fn permission_is_asked_for() {
     assert_holds(&data, &model);
 }
 
-/// Files are made for their owner alone, whatever the umask.
+/// Only the owner may access the files of a store, under any umask.
 #[test]
 fn files_are_their_owners() {
     let scratch = Scratch::new();
@@ -436,8 +436,8 @@ pub(crate) fn second_opener(data: &Path) {
     }
 }
 
-/// While a store is open for writing nobody else opens it, in this process or another; while it is open for
-/// reading only readers do. The first opener is not disturbed, and its end makes way.
+/// A store that is open for writing cannot be opened again, in this process or another; one open for reading
+/// can be opened only for reading. The first opener is not disturbed, and its end lets others in.
 #[test]
 fn f18_one_writer_at_a_time() {
     let scratch = Scratch::new();
@@ -450,7 +450,7 @@ fn f18_one_writer_at_a_time() {
     users.put(b"b", b"2").expect("the first opener goes on");
     let model = contents(&users);
     drop(db);
-    // The keyspace still keeps the store open.
+    // The keyspace handle still keeps the store open.
     second_opener(&data);
     drop(users);
 
@@ -499,8 +499,8 @@ fn writes_where_none_are_taken() {
     assert!(matches!(db.drop_keyspace("users"), Err(Error::Closed)));
 }
 
-/// Handles say what they are of; settings below zero are refused by name, and so is a store that is there
-/// where a new one is wanted.
+/// Debug output of handles names their store and keyspace. Negative settings are refused by name, and so is
+/// an existing store where a new one is demanded.
 #[test]
 fn handles_and_openers_say_what_they_mean() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Keyspaces whose keys say which partition has them, beside a map that has no partitions.
+//! Keyspaces that are partitioned by key, compared with a map without partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,10 +13,10 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 enum Step {
     Put(Vec<u8>, u8),
     Delete(Vec<u8>),
-    /// Puts and deletes together.
+    /// Puts and deletes in one batch.
     Batch(Vec<(Vec<u8>, Option<u8>)>),
     DeleteRange(Vec<u8>, Vec<u8>),
-    /// Keys that come in their order.
+    /// Keys in ascending order, with the same value.
     Ingest(BTreeSet<Vec<u8>>, u8),
     Drop(Vec<u8>),
     Retain(Vec<u8>),
@@ -48,12 +48,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How a keyspace is divided, and the name of a key's partition by it.
+/// The partitioning rule of a keyspace, and the partition name of a key under it.
 #[derive(Clone, Copy, Debug)]
 enum Division {
     Prefix(usize),
     Ranges(&'static [&'static [u8]]),
-    /// By what comes behind the first byte.
+    /// By the bytes after the first one.
     Function,
 }
 
@@ -98,7 +98,7 @@ fn value(number: u8) -> Vec<u8> {
     vec![number; 20]
 }
 
-/// All of it, forward and backward, ranges, single keys, many keys and counts are those of the model.
+/// Scans in both directions, ranges, gets, multi-gets and counts agree with the model.
 fn check(keyspace: &Keyspace<Ordered>, model: &Model) {
     let owned = |item: trine::Result<(trine::Value, trine::Value)>| {
         let (key, value) = item.expect("no fault");
@@ -144,7 +144,7 @@ fn check(keyspace: &Keyspace<Ordered>, model: &Model) {
             keys
         });
         assert_eq!(later, found);
-        // Both ends at once, and a cursor that turns at each key.
+        // From both ends at once, and a cursor that reverses at each key.
         let (mut range, mut met) = (keyspace.range(bounds), 0);
         while range.next().is_some() {
             met += 1 + usize::from(range.next_back().is_some());
@@ -161,7 +161,7 @@ fn check(keyspace: &Keyspace<Ordered>, model: &Model) {
     }
 }
 
-/// Which partitions there are, and from which on they are wanted.
+/// The partitions that exist, and the least name that `retain_from` keeps.
 #[derive(Default)]
 struct Names {
     there: BTreeSet<Vec<u8>>,
@@ -169,8 +169,8 @@ struct Names {
 }
 
 impl Names {
-    /// Items of those partitions are put: if some have to be made, all of which are wanted, those that are
-    /// not go.
+    /// Items of the partitions `names` are put. If one of them has to be made and all missing ones are
+    /// wanted, the store drops the unwanted partitions.
     fn make(&mut self, names: Vec<Vec<u8>>, division: Division, model: &mut Model) {
         let first_missing = names.iter().filter(|name| !self.there.contains(*name)).min();
         if first_missing.is_some_and(|name| *name >= self.wanted_from) {
@@ -186,7 +186,7 @@ impl Names {
     }
 }
 
-/// Without the code of its function a keyspace can be scanned; what asks for one key, or writes, is refused.
+/// Without its partitioning function a keyspace can be scanned; gets and writes are refused.
 fn check_unrouted(keyspace: &Keyspace<Ordered>, model: &Model) {
     let keys: Vec<Vec<u8>> = keyspace.keys().map(|key| key.expect("no fault").to_vec()).collect();
     assert!(keys.iter().eq(model.keys()));
@@ -206,7 +206,7 @@ fn check_unrouted(keyspace: &Keyspace<Ordered>, model: &Model) {
     }
 }
 
-/// Keys that come in their order get that value.
+/// Ingests `keys` in order, all with this value.
 fn ingest(
     (keyspace, division): (&Keyspace<Ordered>, Division),
     (model, names): (&mut Model, &mut Names),
@@ -227,7 +227,7 @@ fn ingest(
         finished.expect("no fault");
         model.extend(keys.iter().map(|key| (key.clone(), value.clone())));
     } else {
-        // It has made a partition that is wanted no more, and then one that is.
+        // The ingest made an unwanted partition; making a wanted one later dropped it.
         assert!(matches!(finished, Err(trine::Error::Dropped { .. })), "{finished:?}");
     }
 }
@@ -302,8 +302,8 @@ fn take(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A keyspace that keys divide answers as one that is not divided, whatever is done to it; a snapshot
-    /// answers as it was.
+    /// A keyspace partitioned by key answers as a plain map after any operations. A snapshot keeps its
+    /// answers.
     #[test]
     fn keyspaces_by_key_answer_as_a_map(
         division in proptest::sample::select(DIVISIONS.to_vec()),
@@ -349,7 +349,8 @@ proptest! {
     }
 }
 
-/// Wrong rules, other rules, names that no key has, and what such a keyspace cannot do are refused.
+/// Invalid rules, rules other than the stored one, names that no key has, and unsupported operations are
+/// refused.
 #[test]
 fn what_is_no_partitioning_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -395,7 +396,7 @@ fn what_is_no_partitioning_is_refused() {
     assert!(divided.partitions().expect("no fault").is_empty(), "a put that is refused makes none");
 }
 
-/// A snapshot sees a keyspace that was dropped since, with all its partitions; nothing else does.
+/// A snapshot still sees a keyspace that was dropped later, with all its partitions; later readers do not.
 #[test]
 fn snapshots_see_dropped_keyspaces() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -417,8 +418,8 @@ fn snapshots_see_dropped_keyspaces() {
     assert!(again.is_empty().expect("no fault"));
 }
 
-/// Threads put, delete ranges and drop partitions at once: what is left is of writes that no later one took
-/// away, and a batch is there whole or not at all.
+/// Threads put, delete ranges and drop partitions at once. The items left are those that no later write
+/// removed, and each batch is there whole or not at all.
 #[test]
 fn batches_are_whole_while_partitions_come_and_go() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -450,8 +451,8 @@ fn batches_are_whole_while_partitions_come_and_go() {
     });
 }
 
-/// The copy that a salvage makes, and that of a checkpoint, is divided by the same rule, with the same
-/// partitions; what was dropped stays dropped, also with its items in the log.
+/// The copies made by salvage and by checkpoint have the same partitioning rule and the same partitions.
+/// Dropped partitions stay dropped, also if their items are still in the log.
 #[test]
 fn copies_have_the_rule() {
     let world = World::new(5);

@@ -1,8 +1,9 @@
-//! Keyspaces that keys divide, on a machine that stops at each of its calls: what is found then is the state
-//! after one prefix of the steps, with all that was acknowledged, or after a power cut all that was durable.
+//! Crash tests of keyspaces partitioned by key. The machine stops at each of its calls. The store then has
+//! the state after a prefix of the steps: with all acknowledged ones, or, after a power cut, with all durable
+//! ones.
 //!
-//! A write that makes a partition does so in its record of the log, and the next edit of the manifest has it:
-//! a power cut may leave it empty, if its first write is lost and that edit is not. A drop is one edit.
+//! A write that makes a partition records it in the log, and the next manifest edit takes it over. A power
+//! cut may leave the partition empty, if its first write is lost and the edit is not. A drop is one edit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +12,14 @@ use trine::{Access, Any, ByKey, Db, Durability, Error, Keyspace, Kind, Partition
 
 type Map = BTreeMap<&'static str, u32>;
 
-/// What is done to the store; writes are `Buffered` but for `Synced`.
+/// An operation on the store; writes are `Buffered` except `Synced`.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Put(&'static str),
     Synced(&'static str),
-    /// The same in a future.
+    /// As `Synced`, by a future.
     SyncedAsync(&'static str),
-    /// Deletes of keys with a `-` before, puts of others, together; whether it is synced.
+    /// A batch: a delete of each key with a `-` before it, a put of each other key; and whether it is synced.
     Batch(&'static [&'static str], bool),
     DeleteRange(&'static str, &'static str),
     Clear,
@@ -28,13 +29,13 @@ enum Step {
     Compact,
 }
 
-/// A rule, and the name of a key's partition by it.
+/// A partitioning rule, and the partition name of a key under it.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
-    /// Of one byte.
+    /// A prefix of one byte.
     Prefix,
     Ranges,
-    /// A prefix of one byte divides a hashed keyspace.
+    /// A hashed keyspace, partitioned by a prefix of one byte.
     Hashed,
 }
 
@@ -64,13 +65,13 @@ impl Rule {
     }
 }
 
-/// The store after a step.
+/// The state of the store after a step.
 #[derive(Clone, Default, Debug)]
 struct State {
     map: Map,
-    /// Partitions that there are.
+    /// The partitions that exist.
     names: BTreeSet<&'static str>,
-    /// Whether the keyspace is there.
+    /// Whether the keyspace exists.
     is_made: bool,
 }
 
@@ -132,8 +133,8 @@ fn take(db: &Db, keyspace: &Keyspace<Any>, step: Step, number: u32) -> Result<()
     }
 }
 
-/// What is known of a run that was stopped: of its states, counted from the empty one, the last that was
-/// acknowledged, the last that was durable, and the last that was begun.
+/// Progress of a stopped run: the indexes of the last acknowledged, the last durable and the last begun
+/// state, counted from the empty store.
 #[derive(Clone, Copy, Default, Debug)]
 struct Known {
     acked: usize,
@@ -145,7 +146,7 @@ fn open(world: &World) -> Result<Db> {
     world.builder().memory_bytes(128 << 10).set("manifest_bytes", 16 << 10).open()
 }
 
-/// Opens a store, makes the keyspace and takes the steps, with turns of background work between them.
+/// Opens a store, makes the keyspace and runs the steps, with turns of background work between them.
 fn run(world: &World, rule: Rule, steps: &[Step]) -> Known {
     let mut known = Known::default();
     let Ok(db) = open(world) else { return known };
@@ -166,12 +167,12 @@ fn run(world: &World, rule: Rule, steps: &[Step]) -> Known {
             world.run_one();
         }
     }
-    // It may have been stopped.
+    // The machine may have stopped, so the result does not matter.
     let _ = db.close();
     known
 }
 
-/// What a store holds: by a scan each way and by gets.
+/// The items and partitions of a store, by a scan in each direction and by gets.
 fn found(db: &Db, all: &BTreeSet<&'static str>) -> State {
     let Ok(keyspace) = db.keyspace("k") else { return State::default() };
     let number = |value: &[u8]| u32::from_le_bytes(value.try_into().unwrap());
@@ -198,7 +199,7 @@ fn found(db: &Db, all: &BTreeSet<&'static str>) -> State {
     State { map, names: names.collect(), is_made: true }
 }
 
-/// Every state of the steps: the empty store, that with the keyspace, and one after each step.
+/// All states of a run: the empty store, the store with the keyspace, and one state after each step.
 fn states(rule: Rule, steps: &[Step]) -> Vec<State> {
     let mut states = vec![State::default(), State { is_made: true, ..State::default() }];
     for (number, step) in (1..).zip(steps) {
@@ -212,8 +213,8 @@ fn keys_of(states: &[State]) -> BTreeSet<&'static str> {
     states.iter().flat_map(|state| state.map.keys().copied()).collect()
 }
 
-/// Whether a disk may hold the state number `place`: its items, its partitions, and perhaps empty ones that
-/// steps after it make, of which the last is number `begun`.
+/// Whether `found` is a valid state number `place`: its items and its partitions. Empty partitions of later
+/// steps, up to number `begun`, may be there too.
 fn is_state(states: &[State], (place, begun): (usize, usize), found: &State) -> bool {
     let state = &states[place];
     let is_known = |name: &&str| states[place..=begun].iter().any(|state| state.names.contains(name));
@@ -223,7 +224,7 @@ fn is_state(states: &[State], (place, begun): (usize, usize), found: &State) -> 
         && found.names.iter().all(is_known)
 }
 
-/// Looks at what a crash left, goes on from there, and looks again.
+/// Checks the store after a crash, writes to it, and checks it again.
 fn check(world: &World, (rule, known): (Rule, Known), (states, least): (&[State], usize), goes_on: bool) {
     let all = keys_of(states);
     let db = open(world).unwrap();
@@ -233,7 +234,7 @@ fn check(world: &World, (rule, known): (Rule, Known), (states, least): (&[State]
     if !goes_on {
         return;
     }
-    // To each of its keys a write; a partition that is there, or was, is not met again by another's items.
+    // Writes to some of the keys; items of a dropped partition do not come back in a new one of its name.
     let keyspace = rule.open(&db).unwrap();
     let mut map = states[place].map.clone();
     for key in all.iter().copied().filter(|key| key.ends_with(['1', '3'])) {
@@ -248,8 +249,8 @@ fn check(world: &World, (rule, known): (Rule, Known), (states, least): (&[State]
     assert_eq!(found(&open(&again).unwrap(), &all).map, map);
 }
 
-/// Stops a run at each of its calls, before, amid and after it, and looks at what a crash of the process and
-/// one of the machine leave.
+/// Stops a run before, amid and after each of its calls, and checks the store after a process crash and after
+/// a power cut.
 fn stop_at_each_call(rule: Rule, steps: &[Step]) {
     let states = states(rule, steps);
     let whole = World::new(9);
@@ -274,7 +275,7 @@ fn stop_at_each_call(rule: Rule, steps: &[Step]) {
     }
 }
 
-/// Says where it was if a check fails.
+/// Prints the position of a failed check.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is printed")]
 struct Told<'s> {
@@ -294,8 +295,8 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Between the edit that makes a partition and its first item: the partition is empty or has it; an item that
-/// was acknowledged as durable is there after a power cut.
+/// Crashes between the making of a partition and its first item: the partition is empty or has the item. An
+/// item acknowledged as durable survives a power cut.
 #[test]
 fn crashes_amid_first_writes() {
     let steps = [
@@ -314,7 +315,8 @@ fn crashes_amid_first_writes() {
     stop_at_each_call(Rule::Ranges, &steps);
 }
 
-/// Edits of all kinds behind first writes: each takes the partitions that records made to the manifest.
+/// Crashes amid edits of all kinds after first writes: each edit takes the partitions made in the log into
+/// the manifest.
 #[test]
 fn crashes_amid_edits_behind_first_writes() {
     let steps = [
@@ -334,8 +336,8 @@ fn crashes_amid_edits_behind_first_writes() {
     stop_at_each_call(Rule::Prefix, &steps);
 }
 
-/// Partitions that records made are there after each opening, though none wrote an edit; a check and a
-/// salvage know them; and once they are dropped no record makes them again.
+/// Partitions made in the log exist after each reopen, though no edit was written. Verify and salvage know
+/// them too. Once they are dropped, no log record makes them again.
 #[test]
 fn partitions_in_logs_outlive_openings() {
     let mut world = World::new(21);
@@ -374,7 +376,7 @@ fn partitions_in_logs_outlive_openings() {
     assert_eq!((left.map, left.names), (map, ["c"].into()));
 }
 
-/// The tries of a hashed keyspace that keys divide: first writes, batches, clears, and drops of items in logs
+/// Crashes in a hashed keyspace partitioned by key: first writes, batches, clears, and drops of items in logs
 /// and in tables.
 #[test]
 fn crashes_of_hashed_keyspaces() {
@@ -395,8 +397,8 @@ fn crashes_of_hashed_keyspaces() {
     stop_at_each_call(Rule::Hashed, &steps);
 }
 
-/// Amid drops: all named partitions are there or none, what was durable in others stays, and no item of an
-/// earlier partition is in a later one of its name, with all of them in one log.
+/// Crashes amid drops: all named partitions exist or none, and durable items of other partitions stay. A
+/// later partition of the same name has no item of an earlier one. All of them are in one log.
 #[test]
 fn crashes_amid_drops() {
     let steps = [
@@ -434,8 +436,7 @@ fn crashes_amid_drops_of_tables() {
     stop_at_each_call(Rule::Prefix, &steps);
 }
 
-/// Batches over several partitions, new ones among them, and range deletes over them are there whole or not
-/// at all.
+/// Batches and range deletes over several partitions, new ones among them, are there whole or not at all.
 #[test]
 fn crashes_amid_batches() {
     let steps = [

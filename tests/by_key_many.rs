@@ -1,16 +1,17 @@
-//! Many partitions that keys say: what an ingest fills, and what ranges over scattered ones take.
+//! Keyspaces with many partitions by key: ingests into many of them, and the cost of ranges over scattered
+//! ones.
 
 use std::collections::BTreeSet;
 
 use trine::sim::{Crash, Stop, World};
 use trine::{Db, Keyspace, Ordered, Partitioning};
 
-/// Divided by the first byte of keys.
+/// A keyspace partitioned by the first byte of keys.
 fn by_first(db: &Db) -> Keyspace<Ordered> {
     db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("opens")
 }
 
-/// Small partitions of an ingest share files, a large one has files of its own; dropping it gives them back.
+/// Small partitions of an ingest share files, a large one has its own files. Dropping it frees them.
 #[test]
 fn an_ingest_fills_many_partitions() {
     let world = World::new(21);
@@ -41,7 +42,7 @@ fn an_ingest_fills_many_partitions() {
     world.run_until_idle();
     assert!(world.used_bytes() + (1 << 21) < used, "{} of {used}", world.used_bytes());
     assert_eq!(keyspace.iter().count(), 99 * 20);
-    // Into partitions that were made in another order, over what they have.
+    // Ingests into partitions that were made in another order, over existing items.
     for partition in [203u8, 201, 202] {
         keyspace.put([partition], "old").expect("no fault");
     }
@@ -51,7 +52,7 @@ fn an_ingest_fills_many_partitions() {
     }
     ingest.finish().expect("no fault");
     assert!((201..=203u8).all(|one| keyspace.get([one]).expect("no fault").as_deref() == Some(b"new")));
-    // One that is dropped meanwhile ends it, and nothing of it is there.
+    // Dropping one of its partitions ends an ingest, and none of its items is there.
     let mut ingest = keyspace.ingest().expect("no fault");
     for partition in 201..=203u8 {
         ingest.put([partition], "newer").expect("no fault");
@@ -63,8 +64,8 @@ fn an_ingest_fills_many_partitions() {
     assert!(world.verify().expect("no fault").findings.is_empty());
 }
 
-/// Stopped at any call of the disk, an ingest over partitions is there whole or not at all, after a crash of
-/// the process or of power.
+/// An ingest over several partitions that stops at any disk call is there whole or not at all, after a
+/// process crash or a power cut.
 #[test]
 fn ingests_over_partitions_are_whole_after_crashes() {
     let mut outcomes = BTreeSet::new();
@@ -101,7 +102,7 @@ fn ingests_over_partitions_are_whole_after_crashes() {
     assert!(outcomes.contains(&(false, 1)) && outcomes.contains(&(true, 6)), "{outcomes:?}");
 }
 
-/// A range over more partitions than there is memory for scans of them is refused, and reads go on.
+/// A range over more partitions than the memory has scans for is refused, and other reads go on.
 #[test]
 fn ranges_over_scattered_partitions_are_bounded() {
     let world = World::new(23);
@@ -124,7 +125,7 @@ fn ranges_over_scattered_partitions_are_bounded() {
     assert_eq!(keyspace.iter().filter(Result::is_ok).count(), 20);
 }
 
-/// A batch that is refused for its size makes no partition, on its caller's thread and in a future.
+/// A batch refused for its size makes no partition, committed by a blocking call or by a future.
 #[test]
 fn batches_that_are_refused_make_no_partition() {
     let world = World::new(3);
@@ -146,7 +147,7 @@ fn batches_that_are_refused_make_no_partition() {
 }
 
 /// A batch that fits is written, with items of many partitions, new ones among them, and range deletes over
-/// them all.
+/// all of them.
 #[test]
 fn batches_that_fit_are_written() {
     let world = World::new(10);
@@ -180,7 +181,7 @@ fn batches_that_fit_are_written() {
     }
 }
 
-/// A range delete with long bounds takes little in each of many partitions.
+/// A range delete with long bounds takes little space in each of many partitions.
 #[test]
 fn range_deletes_of_many_partitions_are_small() {
     let world = World::new(4);
@@ -201,7 +202,7 @@ fn range_deletes_of_many_partitions_are_small() {
     assert_eq!(left, all.filter(is_left).collect::<Vec<_>>());
 }
 
-/// A store that is only read: reads, scans and lists as before; what would make or drop a partition is
+/// A store opened for reading reads, scans and lists as before. Operations that make or drop a partition are
 /// refused, and a key without a partition is absent.
 #[test]
 fn stores_that_are_only_read_make_no_partition() {
@@ -237,7 +238,8 @@ fn stores_that_are_only_read_make_no_partition() {
     assert_eq!(keyspace.partitions().expect("no fault"), [[1]]);
 }
 
-/// What is damaged in one partition keeps no key of another from being read; a scan tells where it ends.
+/// Damage in one partition does not prevent reads of others. A scan returns the error where the damage
+/// begins.
 #[test]
 fn damage_is_of_one_partition() {
     let world = World::new(9);
@@ -266,12 +268,12 @@ fn damage_is_of_one_partition() {
     assert_eq!(keyspace.iter().rev().filter(Result::is_ok).count() / 400, 1);
     assert!(keyspace.drop_partition([0]).expect("no fault"), "what is damaged can be dropped");
     assert_eq!(keyspace.iter().filter(Result::is_ok).count(), 400);
-    // The others leave the file that they shared.
+    // The other partitions leave the file that they shared.
     db.compact().expect("no fault");
     assert!(db.verify(|_| {}).expect("no fault").findings.is_empty());
 }
 
-/// The first write of a partition costs what a later one does, but for one edit in many.
+/// The first write of a partition costs as much as a later one, except for an occasional edit.
 #[test]
 fn first_writes_need_no_edit_each() {
     let world = World::new(4);

@@ -16,7 +16,7 @@ fn open(world: &World) -> (Db, Keyspace<Ordered>) {
     (db, users)
 }
 
-/// A store with tables on two levels, some overwritten, and items in the log; and what it holds.
+/// A store with tables on two levels, some overwritten, and items in the log; and its items.
 fn made(world: &World) -> (Db, Keyspace<Ordered>, Model) {
     let (db, users) = open(world);
     let mut model = Model::new();
@@ -34,7 +34,7 @@ fn made(world: &World) -> (Db, Keyspace<Ordered>, Model) {
     (db, users, model)
 }
 
-/// What a store in the copy's directory holds; `None` if there is no store.
+/// The items of the store in the copy's directory; `None` if there is no store.
 fn copied(world: &World, path: &str) -> Option<Model> {
     let copy = world.beside(path);
     let builder = copy.builder().memory_bytes(128 << 10).create(Create::Never);
@@ -52,8 +52,8 @@ fn copied(world: &World, path: &str) -> Option<Model> {
     }
 }
 
-/// A machine that stops at any call of a checkpoint, and with power or without: the store is whole, and the
-/// copy is whole or no store; it is there once the call has returned.
+/// The machine stops at any call of a checkpoint, with or without power loss: the store is whole, and the
+/// copy is whole or absent. The copy is there once the call has returned.
 #[test]
 fn a_checkpoint_is_whole_or_none() {
     for index in 0.. {
@@ -78,7 +78,8 @@ fn a_checkpoint_is_whole_or_none() {
     }
 }
 
-/// A checkpoint in which any one call fails says so and leaves nothing behind; it may be made again.
+/// A checkpoint in which any single call fails returns the error and leaves nothing behind. It can be
+/// repeated.
 #[test]
 fn a_failed_checkpoint_leaves_nothing() {
     for failure in [Failure::Io, Failure::Full] {
@@ -123,7 +124,7 @@ fn checkpoints_are_apart(data: &Path, copy: &Path) {
     assert!(matches!(readonly.checkpoint(copy.with_extension("2")), Err(Error::ReadOnly)));
     readonly.close().unwrap();
     assert!(files(copy) == whole);
-    // Both write, with numbers of their own; neither notices.
+    // Both stores write, with file numbers of their own; neither disturbs the other.
     let other = small(copy).open().unwrap();
     let others = other.ordered("users").open().unwrap();
     assert_eq!(contents(&others), before);
@@ -136,7 +137,7 @@ fn checkpoints_are_apart(data: &Path, copy: &Path) {
     assert_eq!(small(data).open().unwrap().ordered("users").open().unwrap().iter().count(), 1000);
 }
 
-/// A checkpoint and its store go on apart from each other; a directory that is not empty is refused.
+/// A checkpoint and its store continue independently. A directory that is not empty is refused.
 #[test]
 fn a_checkpoint_is_a_store_of_its_own() {
     let scratch = Scratch::new();
@@ -153,7 +154,7 @@ fn a_checkpoint_is_a_store_of_its_own() {
     assert_eq!(copy.keyspaces().len(), 2);
 }
 
-/// On another file system, where there are no links to ours, tables are copied.
+/// On another file system, which has no hard links to the store's files, tables are copied.
 #[test]
 fn a_checkpoint_on_another_file_system_is_copied() {
     let shared = Path::new("/dev/shm");

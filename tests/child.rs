@@ -1,4 +1,4 @@
-//! Work that a test does in a process of its own: the test binary runs itself again with a role to play.
+//! Work in a child process: the test binary runs itself again with a given role.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,13 +10,12 @@ use super::{bad_input, descriptors, full_disk, kills, limits, linear, openers};
 const ROLE: &str = "TRINE_TEST_ROLE";
 const DATA: &str = "TRINE_TEST_DATA";
 
-/// Runs `role` on `data` in a process of its own, begun by `prefix` (a program and its arguments) if there is
-/// one.
+/// Runs `role` on `data` in a child process; `prefix` is a program and its arguments that start it, or empty.
 pub(crate) fn run(prefix: &[&str], role: &str, data: &Path) -> Output {
     command(prefix, role, data).output().expect("the test binary runs")
 }
 
-/// What [`run`] runs.
+/// The command of [`run`].
 pub(crate) fn command(prefix: &[&str], role: &str, data: &Path) -> Command {
     let itself = std::env::current_exe().expect("a test has a binary");
     let mut command = match prefix.split_first() {
@@ -32,10 +31,10 @@ pub(crate) fn command(prefix: &[&str], role: &str, data: &Path) -> Command {
     command
 }
 
-/// A child that goes on beside its parent, and goes with it.
+/// A child that runs beside its parent, and is killed when dropped.
 pub(crate) struct Running {
     child: Child,
-    /// Comes once, with all that the child complained of, when the child has ended.
+    /// Receives the child's error output once, when the child has ended.
     ended: Receiver<String>,
 }
 
@@ -48,13 +47,13 @@ impl Running {
         std::thread::spawn(move || {
             let mut text = Vec::new();
             std::io::Read::read_to_end(&mut complaints, &mut text).expect("a pipe is read to its end");
-            // Nobody may be left to be told.
+            // The receiver may be gone.
             let _ = told.send(String::from_utf8_lossy(&text).into_owned());
         });
         Running { child, ended }
     }
 
-    /// Lets so much time go by; what the child complained of if it has ended.
+    /// Waits for `time`, or until the child ends; returns the error output of a child that ended.
     pub(crate) fn let_go_on(&self, time: Duration) -> Option<String> {
         match self.ended.recv_timeout(time) {
             Ok(complaints) => Some(complaints),
@@ -63,13 +62,13 @@ impl Running {
         }
     }
 
-    /// Kills it at once (SIGKILL), and waits until the kernel has taken it down.
+    /// Kills the child at once (SIGKILL), and waits until the kernel has ended it.
     pub(crate) fn kill(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        // It may have ended by itself.
+        // The child may have ended by itself.
         let _ = self.child.kill();
         self.child.wait().expect("a child of this process");
     }
@@ -81,7 +80,7 @@ impl Drop for Running {
     }
 }
 
-/// As [`run`]; fails the test if the child failed, and returns what it printed.
+/// As [`run`], but fails the test if the child failed. Returns the child's output.
 pub(crate) fn run_well(prefix: &[&str], role: &str, data: &Path) -> String {
     let output = run(prefix, role, data);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -89,7 +88,7 @@ pub(crate) fn run_well(prefix: &[&str], role: &str, data: &Path) -> String {
     printed
 }
 
-/// Shows nothing by itself: in a child process it is the way in.
+/// Tests nothing by itself: it is the entry point of a child process.
 #[test]
 fn plays_its_role() {
     let (Ok(role), Some(data)) = (std::env::var(ROLE), std::env::var_os(DATA)) else {

@@ -1,5 +1,5 @@
-//! Hashed keyspaces whose filters have no room in memory: one page tells of all runs of a node, so a get
-//! reads one of them a node, and the block.
+//! Hashed keyspaces whose filters do not fit in memory. One filter page covers all runs of a node, so a get
+//! reads one page for each node, and the block.
 
 use trine::sim::World;
 use trine::{Db, Hashed, Keyspace};
@@ -10,9 +10,9 @@ const ITEMS: u32 = 14_000;
 const VALUE_BYTES: usize = 150;
 /// Room for fences and the filters of the root.
 const CACHE_BYTES: u64 = 96 << 10;
-/// Below it a page passes one absent key in 2,000.
+/// Below the root, a filter page passes one absent key in 2,000.
 const BITS: u64 = 16;
-/// Of `search`, whose other values search several nodes at once.
+/// The serial value of `search`; the others search several nodes at once.
 const SERIAL: u64 = 1;
 
 fn open(world: &World, search: u64, kind: &str) -> (Db, Keyspace<Hashed>) {
@@ -27,13 +27,13 @@ fn key(number: u32) -> [u8; 4] {
     number.to_le_bytes()
 }
 
-/// Of the round in which it was written last; every fifth item was deleted then.
+/// The value from the item's last round of writes, which deleted every fifth item.
 fn value(number: u32) -> Option<[u8; VALUE_BYTES]> {
     let round = if number.is_multiple_of(3) { 1 } else { 0 };
     (round == 0 || !number.is_multiple_of(5)).then_some([number as u8 ^ round; VALUE_BYTES])
 }
 
-/// A closed store: all items, then every third again, in piles.
+/// A closed store with all items, then every third once more, unmerged.
 fn filled(kind: &str) -> World {
     let world = World::new(7);
     let (db, keyspace) = open(&world, SERIAL, kind);
@@ -53,7 +53,7 @@ fn filled(kind: &str) -> World {
     world
 }
 
-/// Device reads of gets, in hundredths each: of keys that are there, and of others.
+/// Device reads in hundredths for each get: of present keys, and of absent ones.
 fn reads(world: &World, search: u64, kind: &str) -> [u64; 2] {
     let (db, keyspace) = open(world, search, kind);
     let mut rng = Rng::new(5);
@@ -72,8 +72,9 @@ fn reads(world: &World, search: u64, kind: &str) -> [u64; 2] {
     })
 }
 
-/// With filters by column a get reads one page a node and one block, and an absent key's only pages; with a
-/// filter of its own a run each run's page. Serial and parallel searches answer alike.
+/// With filters by column a get reads one filter page for each node and one block; for an absent key only the
+/// pages. With a filter for each run it reads one page for each run. Serial and parallel searches answer
+/// alike.
 #[test]
 fn a_page_tells_of_a_node() {
     let (by_column, by_run) = (filled("column_bloom"), filled("cache_line_bloom"));

@@ -1,5 +1,6 @@
-//! The corpus of the fuzz targets, replayed: every input of `fuzz/corpus`, and every file of the fixtures,
-//! through the same functions and under the same limits of memory, as they are and with checksums made right.
+//! The corpus of the fuzz targets, replayed: every input of `fuzz/corpus`, and every file of the fixtures.
+//! They run unchanged and with corrected checksums, through the functions and under the memory limits of the
+//! fuzz targets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +33,7 @@ fn of(name: &str) -> &'static Target {
     TARGETS.iter().find(|target| target.name == name).unwrap()
 }
 
-/// Every input of the corpus, both ways.
+/// Every input of the corpus runs in both modes without a finding.
 #[test]
 fn the_corpus_has_no_findings() {
     for target in TARGETS {
@@ -44,7 +45,7 @@ fn the_corpus_has_no_findings() {
     }
 }
 
-/// Every file of the fixtures is taken by the target of its kind, whole.
+/// Every file of the fixtures runs whole, through each target for files, without a finding.
 #[test]
 fn fixtures_have_no_findings() {
     for store in ["store-v1", "store-v2", "store-v3"] {
@@ -58,7 +59,7 @@ fn fixtures_have_no_findings() {
     }
 }
 
-/// Every input of the corpus with random bytes in it: a small round of what the fuzzer does at length.
+/// Every input of the corpus runs with random bytes changed: a small round of the fuzzer's long runs.
 #[test]
 fn changed_inputs_have_no_findings() {
     let mut rng = Rng::new(20);
@@ -85,7 +86,7 @@ fn changed_inputs_have_no_findings() {
     }
 }
 
-/// Lengths and counts from disk, as large as they can be, take no more memory than their input allows.
+/// The largest lengths and counts on disk take no more memory than their input allows.
 #[test]
 fn f20_sizes_from_disk_bound_memory() {
     for target in TARGETS {
@@ -103,7 +104,7 @@ fn f20_sizes_from_disk_bound_memory() {
     }
 }
 
-/// Writes the seeds of the corpus anew; what fuzzing found stays.
+/// Writes the seeds of the corpus anew; inputs found by fuzzing stay.
 #[test]
 #[ignore = "it writes into the tree; run by hand"]
 fn write_the_corpus() {
@@ -132,7 +133,7 @@ fn write_the_corpus() {
         });
     }
     fs::write(corpus("filters").join("columns"), by_column.pop().unwrap()).unwrap();
-    // The file with the most slices, of which most are nodes'.
+    // The file with the most slices, most of them slices of nodes.
     let footers =
         trie.files.iter().filter(|(name, _)| name.starts_with("table")).map(|(_, bytes)| footer(bytes));
     fs::write(corpus("footer").join("trie"), footers.max_by_key(|footer| footer.len()).unwrap()).unwrap();
@@ -143,7 +144,7 @@ type Seeds = BTreeMap<&'static str, Vec<(String, Vec<u8>)>>;
 fn seeds() -> Seeds {
     let mut seeds = Seeds::new();
     let mut put = |target: &'static str, name: String, bytes: &[u8]| {
-        // Logs are cut: the fuzzer is quicker with short ones.
+        // Logs are cut short, because the fuzzer is faster with short ones.
         let bytes = bytes[..bytes.len().min(6 << 10)].to_vec();
         let all = seeds.entry(target).or_default();
         if all.iter().filter(|(_, other)| other.len() == bytes.len()).count() < 2 && all.len() < 8 {
@@ -175,7 +176,7 @@ fn footer(bytes: &[u8]) -> &[u8] {
     &bytes[u64::from_le_bytes(*bytes[tail + 8..].first_chunk().unwrap()) as usize..tail]
 }
 
-/// The parts of a table, as a dump tells them, by the fuzz target that takes them.
+/// The parts of a table, as a dump lists them, each for its fuzz target.
 fn parts(file: &str, bytes: &[u8], mut put: impl FnMut(&'static str, u64, &[u8])) {
     let scratch = Scratch::new();
     let path = scratch.root().join(file);
@@ -198,8 +199,8 @@ fn parts(file: &str, bytes: &[u8], mut put: impl FnMut(&'static str, u64, &[u8])
     told.unwrap();
 }
 
-/// What other stores fell over: counts and lengths beyond the bytes at hand, none where one is needed,
-/// offsets that go back or in circles, compressed bytes that say they are huge, names that are paths.
+/// Shapes that made other stores fail: counts and lengths beyond the available bytes, zero counts where one
+/// is needed, offsets backward or in circles, compressed bytes that claim a huge size, names that are paths.
 fn shapes(put: &mut impl FnMut(&'static str, String, &[u8])) {
     let block = |tag: u8, numbers: &[(usize, u32)]| {
         let mut block = vec![0; 512];

@@ -1,10 +1,10 @@
-//! Damage: one change to one file of a closed store, for each kind of file. The store refuses it by file and
-//! offset, or answers right all the same; never with a wrong value, never with a panic, and never by changing
-//! what it cannot read.
+//! Damage: one change to one file of a closed store, for each kind of file. The store either refuses it by
+//! file and offset, or still answers correctly. It never returns a wrong value, never panics, and never
+//! changes a file that it cannot read.
 //!
-//! `damage/` has the census of the fault model's lines F12 to F16 over simulated stores: `states` makes
-//! them, `faults` are what happens, `census` judges what comes of it, `lines` are the tests, `salvages` has
-//! what can be made of the rest, `watch` ends what does not end.
+//! `damage/` has the census of the fault model's lines F12 to F16 over simulated stores. `states` makes the
+//! stores, `faults` changes their files, `census` judges the answers, and `lines` has the tests. `salvages`
+//! tests salvage from damaged stores, and `watch` ends tests that hang.
 
 mod census;
 pub(crate) mod faults;
@@ -26,7 +26,7 @@ use super::support::{
 
 const NAMES: [&str; 2] = ["left", "right"];
 
-/// A closed store and what it holds.
+/// A closed store and its items.
 struct Whole {
     files: Files,
     models: [Model; 2],
@@ -39,7 +39,7 @@ fn value(name: &str, index: u32, version: u32) -> Vec<u8> {
 }
 
 impl Whole {
-    /// Two keyspaces with items in a deeper level, in a run of level 0 that they share, and in the log.
+    /// Makes two keyspaces with items in a deeper level, in a run of level 0 that they share, and in the log.
     fn make() -> Whole {
         let scratch = Scratch::new();
         let db = small(&scratch.data()).open().expect("a new store");
@@ -118,8 +118,8 @@ fn put_file(data: &Path, name: &str, bytes: Option<&[u8]>) {
     }
 }
 
-/// Spread over the whole file, denser at its beginning, where headers, slots and the first records are, and
-/// at its end.
+/// Offsets spread over the whole file. They are denser at its beginning, with the headers, slots and first
+/// records, and at its end.
 fn offsets(bytes: &[u8], count: usize) -> Vec<usize> {
     let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
     let mut offsets: Vec<usize> = (0..count).map(|index| index * used / count).collect();
@@ -160,16 +160,16 @@ fn damages(whole: &Whole, name: &str, count: usize) -> Vec<Damage> {
     all
 }
 
-/// What became of a damaged store.
+/// The outcome of opening and reading a damaged store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Refused,
-    /// Opened; reads of some keys are refused.
+    /// The store opens, but reads of some keys are refused.
     Partly,
     Harmless,
 }
 
-/// The error is about the damaged file, and a place in it or just past it.
+/// Asserts that the error names the damaged file, with an offset in it or just past its end.
 fn names_the_damage(error: Error, damaged: &str, whole: &Whole) {
     match says_what_to_do(error) {
         Error::Corrupt(at) => {
@@ -181,7 +181,8 @@ fn names_the_damage(error: Error, damaged: &str, whole: &Whole) {
     }
 }
 
-/// Reads every key by get, and all items both ways. True if anything was refused; what was answered is right.
+/// Gets every key, and scans all items in both directions. Asserts that answers are correct; returns whether
+/// any read was refused.
 fn read(keyspace: &Keyspace<Ordered>, model: &Model, damaged: &str, whole: &Whole) -> bool {
     let mut refused = false;
     let mut refuse = |error| {
@@ -213,7 +214,7 @@ fn read(keyspace: &Keyspace<Ordered>, model: &Model, damaged: &str, whole: &Whol
     refused
 }
 
-/// Opens, and reads everything there is.
+/// Opens the store and reads all items.
 fn look(builder: Builder, damaged: &str, whole: &Whole) -> (Outcome, Option<Db>) {
     let db = match builder.open() {
         Ok(db) => db,
@@ -233,7 +234,7 @@ fn look(builder: Builder, damaged: &str, whole: &Whole) -> (Outcome, Option<Db>)
     }
 }
 
-/// One file's damage, each looked at by a reader; counts by outcome.
+/// Damages one file in many ways and looks at each with a reader; counts the outcomes.
 fn outcomes_of(kind: &str, count: usize) -> [usize; 3] {
     let whole = Whole::make();
     let scratch = Scratch::new();
@@ -269,7 +270,8 @@ fn outcomes_of(kind: &str, count: usize) -> [usize; 3] {
     outcomes
 }
 
-/// The check of the store finds what is refused, and says which keys it may be; of a table, any damage.
+/// Asserts that `verify` finds all damage that refuses reads, and names the keys at risk; in a table, any
+/// damage.
 fn is_told(report: &Report, (outcome, db): (Outcome, Option<Db>), damaged: &str, whole: &Whole) {
     let findings = &report.findings;
     assert!(findings.iter().all(|one| one.damage.file == damaged), "{damaged}: {findings:?}");
@@ -290,8 +292,8 @@ fn is_told(report: &Report, (outcome, db): (Outcome, Option<Db>), damaged: &str,
     }
 }
 
-/// A store made of what is left holds every item but those that the check says are at risk, and of these
-/// only values that they once had.
+/// A salvaged store holds every item except those that `verify` names as at risk. Of these it holds only
+/// earlier values.
 #[test]
 fn what_is_undamaged_is_salvaged() {
     let whole = Whole::make();
@@ -315,7 +317,8 @@ fn what_is_undamaged_is_salvaged() {
     assert!(outcomes[0] > 20 && outcomes[1] + outcomes[2] > 10, "{outcomes:?}");
 }
 
-/// How many keys the salvaged store has not, or not as they were, under their own name or apart.
+/// Counts the keys that the salvaged store lacks or has with another value, under their own keyspace or
+/// apart.
 fn lost(salvaged: &Salvaged, path: &Path, whole: &Whole, (damaged, damage): (&str, &Damage)) -> usize {
     let db = Db::open(path).expect("it is a store");
     let mut lost = 0;
@@ -353,7 +356,7 @@ fn lost(salvaged: &Salvaged, path: &Path, whole: &Whole, (damaged, damage): (&st
     lost
 }
 
-/// Dumps of sound files show every kind of part, no damage, and all items.
+/// Dumps of undamaged files show every kind of part, no damage, and all items.
 #[test]
 fn dumps_show_what_is_there() {
     let whole = Whole::make();
@@ -386,30 +389,30 @@ fn damaged_store_file() {
     assert!(refused > 20 && harmless > 5);
 }
 
-/// Any damage to the manifest is refused, or is where nothing has been written yet, or in one of its slots.
+/// Any damage to the manifest is refused, or is in an unwritten area or in one of its slots.
 #[test]
 fn damaged_manifest() {
     let [refused, _, harmless] = outcomes_of("manifest", 100);
     assert!(refused > 60 && harmless > 30);
 }
 
-/// Any damage to a log is refused, or is behind its last record: much of a log that is used again.
+/// Any damage to a log is refused, or is after its last record. In a reused log most bytes are.
 #[test]
 fn damaged_log() {
     let [refused, _, harmless] = outcomes_of("log", 60);
     assert!(refused > 40 && harmless > 10, "{refused} refused, {harmless} harmless");
 }
 
-/// Any damage to a table is refused when it is opened, or by the reads that need it and no others, or is in
-/// bytes that nothing needs.
+/// Any damage to a table is refused on opening, or only by the reads that need the damaged bytes, or is in
+/// unused bytes.
 #[test]
 fn damaged_table() {
     let [refused, partly, _] = outcomes_of("table", 60);
     assert!(refused > 60 && partly > 20);
 }
 
-/// Every flipped bit of the blocks that hold deleted ranges refuses the store: no key that was deleted in one
-/// is found, none that was not is missing.
+/// Every flipped bit of a block with range tombstones makes the store refuse it. No deleted key is found, and
+/// no other key is missing.
 #[test]
 fn damaged_ranges() {
     let whole = Whole::make();
@@ -419,7 +422,7 @@ fn damaged_ranges() {
     let mut flips = 0;
     for name in whole.names("table") {
         let bytes = &whole.files[&name];
-        // Blocks are whole units of 512 bytes; the tag of these is 7, and these have two ranges.
+        // Blocks are multiples of 512 bytes. Range tombstone blocks have tag 7; these have two ranges.
         let blocks = (4096..bytes.len()).step_by(512);
         let blocks = blocks.filter(|at| bytes[at + 4..at + 12] == [7, 0, 0, 0, 2, 0, 0, 0]);
         for at in blocks.flat_map(|block| block..block + 64) {
@@ -434,8 +437,8 @@ fn damaged_ranges() {
     assert!(flips >= 2 * 64 * 8, "{flips}");
 }
 
-/// A flipped byte in one keyspace's part of a table leaves the other keyspaces readable, and, if it is in a
-/// block of items, most of its own keys too.
+/// A flipped byte in one keyspace's slice of a table leaves the other keyspaces readable. In a data block it
+/// also leaves most of the keyspace's own keys readable.
 #[test]
 fn damage_to_a_block_stays_there() {
     let whole = Whole::make();
@@ -455,7 +458,7 @@ fn damage_to_a_block_stays_there() {
                 });
                 assert!(refused.contains(&0), "{name} {offset}: both keyspaces suffer, {refused:?}");
                 for (side, count) in refused.into_iter().enumerate() {
-                    // Filters and fences are few bytes that many keys need.
+                    // Filters and fences are few bytes, but many keys need them.
                     wide += usize::from(count * 4 > whole.models[side].len());
                     sides[side] += usize::from(count > 0);
                 }
@@ -467,8 +470,8 @@ fn damage_to_a_block_stays_there() {
     println!("damage seen in {sides:?}, of which {wide} in what many keys need");
 }
 
-/// Whoever opens a damaged store for writing loses nothing by it: refused, it leaves every file as it was;
-/// opened, what can be read is right after writes, a flush, a merge that may fail, and a reopen.
+/// Opening a damaged store for writing loses nothing. A refused opening leaves every file unchanged. After an
+/// opening, readable items stay correct through writes, a flush, a merge that may fail, and a reopen.
 #[test]
 fn writers_lose_nothing_to_damage() {
     let whole = Whole::make();
@@ -501,7 +504,7 @@ fn writers_lose_nothing_to_damage() {
     assert!(count > 60 && opened > 15, "{count} {opened}");
 }
 
-/// Writes that do not change what `look` looks at, and work that reads all there is.
+/// Writes that do not change the items `look` reads, and background work that reads everything.
 fn write_more(db: Db, outcome: Outcome, name: &str, whole: &Whole) {
     let results = || -> trine::Result<()> {
         let more = db.ordered("more").open()?;

@@ -1,4 +1,4 @@
-//! Few file descriptors: a store of far more tables than its process may have files open.
+//! Few file descriptors: a store with far more tables than its process may open files.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use trine::Db;
 use super::child;
 
 const SPACES_COUNT: usize = 300;
-/// What the process may have open in all, the store's setting included.
+/// The process's limit of open descriptors; `open_files_max` of the store is the same.
 const DESCRIPTORS_MAX: u64 = 64;
 
 fn name(space: usize) -> String {

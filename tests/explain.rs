@@ -1,4 +1,4 @@
-//! What `explain` says of a get, beside what is known of the store.
+//! The answers of `explain` for a get, compared with the known contents of the store.
 
 use trine::sim::World;
 use trine::{Db, Keyspace, Ordered};
@@ -12,7 +12,7 @@ fn last(items: &Keyspace<Ordered>, key: [u8; 4]) -> (Option<u32>, String) {
     (step.level, step.said)
 }
 
-/// Items in a deeper level, a range of them deleted in a run of level 0, newer ones in memory.
+/// Items in a deeper level, some of them deleted by a range tombstone in level 0, newer items in memory.
 fn store(world: &World) -> (Db, Keyspace<Ordered>) {
     let db = world.builder().open().unwrap();
     let items = db.ordered("items").open().unwrap();
@@ -30,7 +30,7 @@ fn store(world: &World) -> (Db, Keyspace<Ordered>) {
     (db, items)
 }
 
-/// The last step is the place that decided, and says why.
+/// The last step names the source that decided the get, and why.
 #[test]
 fn the_last_step_decided() {
     let world = World::new(1);
@@ -45,7 +45,7 @@ fn the_last_step_decided() {
     assert!(level > Some(0) && said == "a put", "{level:?} {said}");
 }
 
-/// It is the get: the same answers, and as many blocks read as it says.
+/// `explain` agrees with the get: the same answers, and as many block reads as it says.
 #[test]
 fn explained_reads_are_the_reads() {
     let world = World::new(2);

@@ -1,5 +1,5 @@
-//! Ranges and cursors beside a map, over keys at the extremes of the eight bytes by which most matches are
-//! decided.
+//! Ranges and cursors compared with a map, over extreme values of the eight key bytes that decide most
+//! comparisons of the merge.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -13,7 +13,7 @@ type Item = (Vec<u8>, Vec<u8>);
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Few bytes, most of them 0 or 255, behind a beginning that most keys share.
+/// Up to ten bytes, most of them 0 or 255, usually after a shared prefix.
 fn key(rng: &mut Rng) -> Vec<u8> {
     let mut key = if rng.one_in(4) { Vec::new() } else { b"shared".to_vec() };
     let (length, fill) = (rng.below(11), [0, 255, b'a'][rng.below(3)]);
@@ -88,7 +88,7 @@ fn assert_same(got: Option<Item>, expected: Option<Item>, what: &str) {
     assert!(got == expected, "{what}: {:?} and not {:?}", got.map(|one| one.0), expected.map(|one| one.0));
 }
 
-/// A range, and the items of its beginning that are left.
+/// A range and its items not yet read.
 struct HeldRange {
     range: Range,
     left: VecDeque<Item>,
@@ -104,7 +104,7 @@ impl HeldRange {
     }
 }
 
-/// A cursor, and the items of its beginning.
+/// A cursor and the items in its bounds.
 struct HeldCursor {
     cursor: Cursor,
     items: Vec<Item>,
@@ -114,7 +114,7 @@ struct HeldCursor {
 #[derive(Clone, Copy, Debug)]
 enum Stand {
     Start,
-    /// Behind so many items.
+    /// Before the item with this index.
     Before(usize),
     At(usize),
     End {
@@ -150,8 +150,8 @@ impl HeldCursor {
     }
 }
 
-/// Ranges and cursors of now and of a snapshot, held while everything is written over, flushed and merged,
-/// yield what the map held in their bounds when they began, from either end.
+/// Ranges and cursors, of the present and of a snapshot, are held while all items are overwritten, flushed
+/// and merged. From either end they return the map's items in their bounds as of their start.
 #[test]
 fn ranges_are_the_maps() {
     with_seeds("ranges_are_the_maps", 12, |seed| {
@@ -198,7 +198,7 @@ fn ranges_are_the_maps() {
     });
 }
 
-/// A bound whose deciding bytes are the greatest there are bounds the range all the same, from either end.
+/// A bound with the greatest possible deciding bytes still bounds the range, from either end.
 #[test]
 fn the_extremes_of_a_range_are_kept() {
     let world = World::new(1);
@@ -216,7 +216,7 @@ fn the_extremes_of_a_range_are_kept() {
         assert!(found.iter().eq(numbers[1..].iter().rev()), "round {round}: {found:?}");
     };
     for round in 0..2 {
-        // How much is read at once depends on what the thread asked for before.
+        // The size of a read depends on the thread's earlier reads.
         for count in 0..6 {
             std::thread::scope(|scope| {
                 let used = || {

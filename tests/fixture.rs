@@ -1,8 +1,8 @@
-//! Stores as versions 3 and 4 of the format write them, kept in `tests/fixtures`: whatever changes the bytes
-//! so that they are read otherwise, or not at all, is noticed here.
+//! Stores in format versions 3 and 4, kept in `tests/fixtures`. A change of the format that breaks or alters
+//! the reading of these bytes fails here.
 //!
-//! Zeros at the end of its files are left out; `LENGTHS` says how long each is. It was made by
-//! `write_the_fixture`, which is run by hand, once for each version of the format.
+//! Zeros at the ends of the files are left out; `LENGTHS` has the full length of each. `write_the_fixture`
+//! makes a fixture; it is run by hand, once for each version of the format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use trine::{Access, Db, Error, Keyspace, Ordered};
 
 use super::support::{Files, Model, Scratch, contents, reader, small, write_files};
 
-/// What this release writes, and the oldest that it reads.
+/// The version that this release writes, and the oldest that it reads.
 const VERSION: u32 = 4;
 const VERSION_OLDEST: u32 = 3;
 
@@ -20,15 +20,14 @@ fn directory(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/store-v{version}"))
 }
 
-/// The value of an item; `None` is a removal. One is larger than a block.
+/// The value of an item; `None` is a delete. One value is larger than a block.
 fn value(index: u32, version: u32) -> Option<Vec<u8>> {
     let length = if index == 20 { 4000 } else { 10 + index as usize % 23 };
     let bytes = (index * 3 + version).to_le_bytes().into_iter().cycle().take(length);
     (!(index + version).is_multiple_of(9)).then(|| bytes.collect())
 }
 
-/// What each of the two keyspaces holds, from what is written: fixed keys in one, keys of all lengths in the
-/// other.
+/// The items of both keyspaces after all writes: fixed-length keys in one, keys of all lengths in the other.
 fn expected() -> [Model; 2] {
     let mut models = [Model::new(), Model::new()];
     for version in 0..3 {
@@ -56,7 +55,7 @@ fn keyspaces(db: &Db) -> [Keyspace<Ordered>; 2] {
     ["fixed keys", "schlüssel"].map(|name| db.ordered(name).open().expect("the keyspace is there"))
 }
 
-/// Writes the fixture anew: once for a new version of the format, never for one that has been released.
+/// Writes the fixture anew: once for a new version of the format, never for a released one.
 #[test]
 #[ignore = "it writes into the tree; run by hand"]
 fn write_the_fixture() {
@@ -82,7 +81,7 @@ fn write_the_fixture() {
             _ => db.sync().expect("syncs"),
         }
     }
-    // One item once more, as it is: the second sync of a page leaves a witness.
+    // Writes one item again unchanged: the second sync of a page leaves a witness.
     let (index, [key, _]) = written(2).nth(1).expect("there are some");
     for _ in 0..2 {
         keyspaces[0].put(&key, value(index, 2).expect("it is there")).expect("writes");
@@ -105,7 +104,7 @@ fn write_the_fixture() {
     write_files(&directory(VERSION), &files);
 }
 
-/// False for a log that is kept only to be used again.
+/// Whether the store needs the file; false for a log that is kept only for reuse.
 fn is_needed(world: &World, name: &str) -> bool {
     let without = world.crash(Crash::Process, 0);
     without.set_contents(name, None);
@@ -127,12 +126,12 @@ fn fixture(version: u32) -> Files {
     files
 }
 
-/// The version that the header of a file says.
+/// The version in a file's header.
 fn version_of(bytes: &[u8]) -> u32 {
     bytes[12..16].first_chunk().map(|version| u32::from_le_bytes(*version)).expect("a header")
 }
 
-/// The versions of a store's manifests, logs and tables, each once.
+/// The versions of a store's manifests, logs and tables, without duplicates.
 fn versions(files: &Files) -> [Vec<u32>; 3] {
     ["manifest", "log", "table"].map(|kind| {
         let of_kind = files.iter().filter(|(name, _)| name.starts_with(kind));
@@ -143,9 +142,8 @@ fn versions(files: &Files) -> [Vec<u32>; 3] {
     })
 }
 
-/// Opening an old store to read it writes nothing. Opened for writing it gets a manifest of this version, and
-/// its tables and logs stay as they are until they are written anew. A power cut at any call meanwhile loses
-/// nothing.
+/// Opening an old store for reading writes nothing. Opening for writing makes a manifest of this version;
+/// tables and logs keep theirs until they are rewritten. A power cut at any call loses nothing.
 #[test]
 fn old_stores_get_a_new_manifest() {
     let [fixed, other] = expected();
@@ -189,7 +187,7 @@ fn old_stores_get_a_new_manifest() {
     for index in 0..calls {
         let world = made();
         world.stop(Stop::Before, index);
-        // What it says of its end is told elsewhere.
+        // Other tests check the result of a stopped opening.
         drop(open(&world));
         let world = world.crash(Crash::Power, index);
         let db = open(&world).unwrap_or_else(|error| panic!("cut at call {index}: {error}"));
@@ -199,8 +197,8 @@ fn old_stores_get_a_new_manifest() {
     }
 }
 
-/// A store of each version that is read opens for reading and for writing, holds every item it was given, in
-/// its tables and its log, has the settings it was made with, and can be merged anew.
+/// A store of each readable version opens for reading and for writing. It holds all its items, in tables and
+/// log, has its settings, and can be merged.
 #[test]
 fn format_versions_are_read() {
     (VERSION_OLDEST..=VERSION).for_each(is_read);
@@ -239,8 +237,7 @@ fn is_read(version: u32) {
     }
 }
 
-/// A store of format version 1 or 2, from before any release, is refused by name, and nothing of it is
-/// touched.
+/// A store of format version 1 or 2, from before any release, is refused by name and not touched.
 #[test]
 fn older_formats_are_refused() {
     for (version, bytes) in [(1, 8268), (2, 12_288)] {

@@ -1,5 +1,5 @@
-//! Processes that are forked off while a store is open, and threads that end: handles that are used where the
-//! store's threads, or the thread's own memory, are gone.
+//! Forked processes while a store is open, and threads that end. Handles are used where the store's threads,
+//! or the thread's own memory, are gone.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,7 +18,7 @@ use trine::{
 use crate::raw::before_exec;
 use crate::support::{Scratch, contents, reader, refused, small};
 
-/// Values so long that a block holds few of them.
+/// Long values, so that a block holds few of them.
 const VALUE: [u8; 1000] = [7; 1000];
 const KEYS: u64 = 2000;
 
@@ -26,7 +26,7 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// A store with items in tables, opened anew so that its cache is cold.
+/// A store with items in tables, reopened with an empty cache.
 fn filled(path: &Path) -> (Db, Keyspace<Ordered>) {
     let db = small(path).open().unwrap();
     let items = db.ordered("items").open().unwrap();
@@ -39,7 +39,7 @@ fn filled(path: &Path) -> (Db, Keyspace<Ordered>) {
     (db, items)
 }
 
-/// Everything of a store that a fork can copy, in the middle of its use.
+/// All handles of a store that a fork can copy, in the middle of their use.
 struct Held {
     db: Db,
     items: Keyspace<Ordered>,
@@ -73,7 +73,7 @@ impl Held {
         let mut ingest = loaded.ingest().unwrap();
         (0..KEYS).for_each(|number| ingest.put(key(number), VALUE).unwrap());
         let (mut get, mut gets) = (items.get_async(key(900)), items.multi_get_async(&[key(1200), key(1500)]));
-        // Whether they are in flight or done is up to the device.
+        // The device decides whether these reads are still in flight.
         let (get, gets) =
             (poll(&mut get).is_pending().then_some(get), poll(&mut gets).is_pending().then_some(gets));
         let items_ahead = items.range_async(..);
@@ -82,7 +82,7 @@ impl Held {
         Held { db, items, snapshot, before, range, cursor, batch, ingest, get, gets, items_ahead, queue }
     }
 
-    /// Every call, in the forked process; what did not answer `Forked`.
+    /// Makes every call in the forked process; returns the names of calls that did not answer `Forked`.
     fn not_refused(&mut self) -> Vec<&'static str> {
         let mut wrong = Vec::new();
         let mut look = |name, is_forked: bool| wrong.extend((!is_forked).then_some(name));
@@ -141,7 +141,8 @@ fn is_forked<T>(result: &trine::Result<T>) -> bool {
     matches!(result, Err(Error::Forked))
 }
 
-/// Runs `call` with what is held in a forked process, which drops it then and ends; what `call` said.
+/// Runs `call` with the held handles in a forked process, which then drops them and ends. Returns the result
+/// of `call`.
 fn in_fork(held: &Arc<Mutex<Option<Held>>>, call: fn(&mut Held) -> Vec<&'static str>) -> String {
     let (mut said, says) = std::io::pipe().unwrap();
     let mut command = Command::new("true");
@@ -154,21 +155,21 @@ fn in_fork(held: &Arc<Mutex<Option<Held>>>, call: fn(&mut Held) -> Vec<&'static 
         says.write_all(format!("{wrong}.").as_bytes()).unwrap();
     });
     assert!(command.status().unwrap().success());
-    // Its copy of the writing end.
+    // Drops the parent's copy of the pipe's writing end.
     drop(command);
     let mut text = String::new();
     said.read_to_string(&mut text).unwrap();
     text
 }
 
-/// Every call of every handle that a forked process has answers `Forked`, and their drop does nothing: the
-/// store of the parent, with all that was under way in it, goes on as if there had been no fork.
+/// In a forked process every call of every handle answers `Forked`, and dropping a handle does nothing. The
+/// parent's store, with all its operations in flight, goes on as without a fork.
 #[test]
 fn f18_forked_handles_are_refused_and_harm_nothing() {
     let scratch = Scratch::new();
     let held = Arc::new(Mutex::new(Some(Held::new(&scratch.data()))));
     assert_eq!(in_fork(&held, Held::not_refused), ".");
-    // One that uses nothing, as a child that returns from `main`.
+    // A child that uses no handle, as one that returns from `main`.
     assert_eq!(in_fork(&held, |_| Vec::new()), ".");
     assert!(matches!(refused(small(&scratch.data())), Error::Locked { .. }), "the lock is the parent's");
 
@@ -195,12 +196,12 @@ fn f18_forked_handles_are_refused_and_harm_nothing() {
     assert_eq!(contents(&db.keyspace("loaded").unwrap().ordered().unwrap()).len() as u64, KEYS);
 }
 
-/// A program that the process starts has none of the store's descriptors.
+/// A program started by the process inherits none of the store's descriptors.
 #[test]
 fn f18_started_programs_have_no_descriptor_of_the_store() {
     let scratch = Scratch::new();
     let (_db, items) = filled(&scratch.data());
-    // Tables are open, the log, and where there are rings a ring and its bell.
+    // Opens the tables, the log and, with io_uring, a ring and its eventfd.
     let all: Vec<_> = (0..KEYS).map(key).collect();
     items.multi_get(&all).unwrap();
     items.put(b"a", b"1").unwrap();
@@ -215,7 +216,7 @@ fn f18_started_programs_have_no_descriptor_of_the_store() {
     );
 }
 
-/// What a thread-local's destructor came to, by call.
+/// The results of a thread-local's destructor, by call.
 type Told = Arc<Mutex<Vec<(&'static str, bool)>>>;
 
 /// Uses the store when its thread ends.
@@ -252,7 +253,7 @@ impl Drop for OnExit {
         let both = async { (items.get_async(key(1000)).await, items.get_async(key(1900)).await) };
         let (one, other) = block_on(both);
         tell("block_on", one.is_ok_and(|value| value.is_some()) && other.is_ok_and(|value| value.is_some()));
-        // A callback that begins another.
+        // A callback that begins another get.
         let (inner, next) = (items.clone(), Arc::clone(&now));
         items.get_callback(b"batch", move |value| {
             assert!(value.unwrap().is_some());
@@ -263,8 +264,8 @@ impl Drop for OnExit {
     }
 }
 
-/// A destructor of a thread-local may use the store, though what the store itself keeps in the thread may be
-/// gone by then, and may be what closes it.
+/// A destructor of a thread-local may use the store, even after the store's own thread-locals are destroyed.
+/// It may also be the one that closes the store.
 #[test]
 fn destructors_of_thread_locals_use_the_store() {
     let scratch = Scratch::new();
@@ -273,7 +274,7 @@ fn destructors_of_thread_locals_use_the_store() {
         let (db, items) = filled(&scratch.data());
         let told = Arc::clone(&told);
         let thread = std::thread::spawn(move || {
-            // It is made before what the store has in this thread, and so it is destroyed after that.
+            // Made before the store's own thread-locals, so it is destroyed after them.
             LAST.with_borrow_mut(|last| *last = Some(OnExit { db, items: items.clone(), told }));
             items.put(b"first", b"1").unwrap();
             items.delete(b"first").unwrap();

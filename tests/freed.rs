@@ -1,4 +1,4 @@
-//! A full disk is emptied with the store's own means.
+//! Space on a full disk is freed by the store's own operations.
 
 use trine::sim::{Crash, World};
 use trine::{Db, Error};
@@ -7,7 +7,7 @@ fn open(world: &World) -> Db {
     world.builder().memory_bytes(64 << 20).open().unwrap()
 }
 
-/// What a full disk is emptied with.
+/// The operations that free space on a full disk.
 #[derive(Clone, Copy, Debug)]
 enum Means {
     Clear,
@@ -15,14 +15,14 @@ enum Means {
     Drop,
 }
 
-/// A store on a disk without a free byte: `junk` takes nearly all, `kept` has an item, and log and write
-/// buffer are as the writes that were refused left them.
+/// A store on a disk without a free byte. `junk` takes nearly all of it, and `kept` has one item. With
+/// `is_filled`, refused writes have filled log and write buffer.
 fn full_store(is_filled: bool) -> (World, u64) {
     let world = World::new(4);
     let db = open(&world);
     let junk = db.ordered("junk").open().unwrap();
     db.ordered("kept").open().unwrap().put("key", "value").unwrap();
-    // Else it would share a file with the others.
+    // Otherwise it would share a file with the other items.
     db.flush().unwrap();
     for number in 0..20_000u32 {
         junk.put(number.to_be_bytes(), [7; 100]).unwrap();
@@ -47,8 +47,9 @@ fn full_store(is_filled: bool) -> (World, u64) {
     (world, used)
 }
 
-/// A full disk is emptied with the store's own means: it opens for writing, and what is cleared, deleted as a
-/// range or dropped gives its space back within a second, with no byte free. Flushing and closing work then.
+/// Space on a full disk is freed by the store's own operations, with no byte free. The store opens for
+/// writing, and a clear, a range delete or a drop frees its space within a second. Flushing and closing work
+/// afterwards.
 #[test]
 fn a_full_disk_can_be_emptied() {
     for (means, is_filled) in [Means::Clear, Means::DeleteRange, Means::Drop]
@@ -81,7 +82,7 @@ fn a_full_disk_can_be_emptied() {
     }
 }
 
-/// The same in a store that stays open while writes are refused; readers of before keep what they read.
+/// The same in a store that stays open while writes are refused. Earlier readers keep their view.
 #[test]
 fn an_open_store_on_a_full_disk_can_be_emptied() {
     let world = World::new(5);
@@ -98,7 +99,7 @@ fn an_open_store_on_a_full_disk_can_be_emptied() {
     assert!(matches!(refused, Some(Error::Full { .. })));
     let before = db.snapshot();
     assert!(matches!(db.flush(), Err(Error::Full { .. })));
-    // The log keeps some room for these, over and over.
+    // The log reserves some room for these, also for many in a row.
     for _ in 0..50 {
         junk.clear().unwrap();
     }
@@ -115,7 +116,7 @@ fn an_open_store_on_a_full_disk_can_be_emptied() {
     assert_eq!(open(&world).ordered("junk").open().unwrap().iter().count(), 1);
 }
 
-/// What was cleared and is in a log alone gives its space back too: the log begins anew in its own file.
+/// A clear also frees items that are only in a log: the log starts over in the same file.
 #[test]
 fn a_full_disk_of_logs_can_be_emptied() {
     for (seed, free) in [(6, 0), (7, 4096)] {

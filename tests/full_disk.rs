@@ -1,4 +1,4 @@
-//! A full disk: by the system's limit on the length of files, and by a small disk in truth.
+//! A full disk: simulated by the system's limit on file sizes, and a real small disk.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use trine::{Db, Durability, Error, Keyspace, Ordered};
 use super::child;
 use super::support::{Scratch, refused, says_what_to_do, small};
 
-/// Puts numbered items until one is refused many times in a row: what background work gives back at first is
-/// used too. Returns how many were acknowledged.
+/// Puts numbered items until 200 puts in a row are refused, so that space freed by background work is used
+/// too. Returns the number of acknowledged puts.
 fn fill(db: &Db, users: &Keyspace<Ordered>, value: &[u8]) -> u32 {
     let (mut count, mut refused) = (0u32, 0);
     while refused < 200 {
@@ -30,7 +30,7 @@ fn fill(db: &Db, users: &Keyspace<Ordered>, value: &[u8]) -> u32 {
     count
 }
 
-/// All items before `count` are there, that one is not.
+/// Asserts that exactly the items below `count` are there.
 fn assert_filled(users: &Keyspace<Ordered>, count: u32, value: &[u8]) {
     for index in 0..count {
         assert_eq!(users.get(index.to_be_bytes()).expect("reads go on").as_deref(), Some(value));
@@ -39,8 +39,8 @@ fn assert_filled(users: &Keyspace<Ordered>, count: u32, value: &[u8]) {
     assert_eq!(users.iter().filter(Result::is_ok).count(), count as usize);
 }
 
-/// Tries until background work has found that there is space again. Each try costs a sync, which bounds how
-/// fast they go.
+/// Repeats `attempt` until background work has noticed free space. Each try costs a sync, which limits their
+/// rate.
 fn until_taken(beside: &fs::File, attempt: impl Fn() -> trine::Result<()>) {
     for _ in 0..20_000 {
         match attempt() {
@@ -53,7 +53,7 @@ fn until_taken(beside: &fs::File, attempt: impl Fn() -> trine::Result<()>) {
     panic!("space came back, and no write was taken");
 }
 
-/// Fills the disk, looks, makes space and goes on without a reopen; then reopens.
+/// Fills the disk, checks the store, makes space, continues without a reopen, and then reopens.
 fn fill_and_go_on(data: &Path, shrink: impl FnOnce(), grow: impl FnOnce()) {
     let value = vec![3; 1000];
     let beside = tempfile::NamedTempFile::new().expect("a file elsewhere");
@@ -77,7 +77,7 @@ fn fill_and_go_on(data: &Path, shrink: impl FnOnce(), grow: impl FnOnce()) {
     db.close().expect("closes");
 }
 
-/// The child of `full_by_file_size`: files may not grow past a limit, which the kernel tells like a full
+/// The child of `full_by_file_size`: files may not grow past a limit; the store treats this error as a full
 /// disk.
 pub(crate) fn full_by_limit(data: &Path) {
     let limit = |current| {
@@ -92,17 +92,17 @@ pub(crate) fn full_by_limit(data: &Path) {
     fill_and_go_on(data, || limit(Some(1 << 20)), || limit(before));
 }
 
-/// When files cannot grow, writes answer `Full` and reads go on; when they can again, writes work without a
-/// reopen and nothing acknowledged is lost, nothing refused is there.
+/// While files cannot grow, writes answer `Full` and reads go on. Once they can grow, writes work without a
+/// reopen. No acknowledged write is lost, and no refused write is there.
 #[test]
 fn full_by_file_size() {
     let scratch = Scratch::new();
-    // The signal that would end the process is ignored, so that the call fails instead.
+    // Ignores the signal that would end the process, so that the call fails instead.
     let shell = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
     child::run_well(&shell, "full by limit", &scratch.data());
 }
 
-/// The child of `full_by_a_small_disk`: mounts one that goes with the process.
+/// The child of `full_by_a_small_disk`: mounts a disk that is unmounted with the process.
 pub(crate) fn full_by_mount(data: &Path) {
     let mount = |options: &str| {
         let mut command = std::process::Command::new("mount");
@@ -123,7 +123,7 @@ pub(crate) fn full_by_mount(data: &Path) {
     fill_and_go_on(&store, shrink, || fs::remove_file(&ballast).expect("removes"));
 }
 
-/// As `full_by_file_size`, on a disk that is full in truth, also when the store is made.
+/// As `full_by_file_size`, on a disk that is really full, also while the store is made.
 #[test]
 fn full_by_a_small_disk() {
     let scratch = Scratch::new();

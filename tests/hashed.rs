@@ -1,4 +1,4 @@
-//! Hashed keyspaces beside a map that knows no order.
+//! Hashed keyspaces compared with an unordered map.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 enum Step {
     Put(Vec<u8>, u8),
     Delete(Vec<u8>),
-    /// Of this keyspace and of an ordered one, together.
+    /// A batch over this keyspace and an ordered one.
     Batch(Vec<(Vec<u8>, Option<u8>)>),
     Clear,
     Flush,
@@ -53,7 +53,7 @@ fn items(walk: trine::Unordered) -> Model {
     model
 }
 
-/// Single keys, many keys, futures, counts and a walk in two parts are those of the model.
+/// Gets, multi-gets, futures, counts and a walk in two parts agree with the model.
 fn check(keyspace: &Keyspace<Hashed>, model: &Model) {
     assert_eq!(items(keyspace.iter_unordered()), *model);
     assert_eq!(keyspace.exact_len(|_| {}).expect("no fault"), model.len() as u64);
@@ -128,7 +128,7 @@ fn take(keyspace: &Keyspace<Hashed>, db: &Db, model: &mut Model, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A hashed keyspace answers as a map, whatever is done to it; a snapshot answers as it was.
+    /// A hashed keyspace answers as a map after any operations. A snapshot keeps its answers.
     #[test]
     fn hashed_keyspaces_answer_as_a_map(steps in proptest::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().expect("a directory");
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// An opening as another kind, keys that are too long, and ordered reads are refused.
+/// Opening a keyspace as the other kind, keys that are too long, and ordered reads are refused.
 #[test]
 fn what_hashed_keyspaces_have_not_is_refused() {
     let world = World::new(1);
@@ -194,13 +194,13 @@ fn what_hashed_keyspaces_have_not_is_refused() {
         assert!(matches!(refused, Err(Error::TooLarge { what: "key", limit: 65_524, given: 65_525 })));
     }
     assert_eq!(hashed.get(&longer).unwrap(), None);
-    // No position of ours.
+    // Not a position of this store.
     assert!(hashed.iter_unordered_after(vec![0xff; 100_000]).next().is_none());
     assert_eq!(hashed.iter_unordered_after("").count(), 1);
 }
 
-/// Many items, over several flushes and merges and a power cut; a salvaged copy has all of them, also if
-/// STORE is lost and with it the secret by which they were placed.
+/// Many items survive several flushes and merges and a power cut. A salvaged copy has all of them, also if
+/// STORE is lost, and with it the secret of the key hash.
 #[test]
 fn crashes_and_salvages_keep_hashed_items() {
     let world = World::new(2);
@@ -251,7 +251,7 @@ fn crashes_and_salvages_keep_hashed_items() {
     }
 }
 
-/// Stands with keys by number, so that many fit a test.
+/// A hashed keyspace and its model with numbers as keys, so that a test can have many.
 struct Numbered {
     keyspace: Keyspace<Hashed>,
     model: BTreeMap<u32, (u8, usize)>,
@@ -263,13 +263,13 @@ impl Numbered {
         Numbered::open_with(db, 63)
     }
 
-    /// Its leaves merged whatever is written, never, or as is written.
+    /// `runs_in_last_level` decides the merges of leaves. 1: always; more: never; 0: chosen from the writes.
     fn open_with(db: &Db, runs_in_last_level: u64) -> Keyspace<Hashed> {
         let builder = db.hashed("hashed").set("table_bytes", 64 << 10);
         builder.set("runs_in_last_level", runs_in_last_level).open().unwrap()
     }
 
-    /// Overwrites and deletes some of so many keys.
+    /// Overwrites and deletes some of the first `keys` keys.
     fn round(&mut self, keys: usize, writes: usize) {
         for _ in 0..writes {
             let key = self.rng.below(keys) as u32;
@@ -288,7 +288,7 @@ impl Numbered {
         self.model.get(&key).map(|(byte, length)| vec![*byte; *length])
     }
 
-    /// Some single keys, some together, and a walk over all.
+    /// Gets some keys singly and together, and walks over all items.
     fn check(&mut self, keys: usize) {
         let asked: Vec<u32> = (0..500).map(|_| self.rng.below(keys + 100) as u32).collect();
         let bytes: Vec<[u8; 4]> = asked.iter().map(|key| key.to_le_bytes()).collect();
@@ -309,8 +309,8 @@ impl Numbered {
     }
 }
 
-/// Many small tables become a trie several nodes deep, which loses nothing by pushes, overwrites, deletes,
-/// snapshots, openings and a clear; its tables' keys lie in their nodes.
+/// Many small tables become a trie several nodes deep. Pushes, overwrites, deletes, snapshots, reopens and a
+/// clear lose nothing. The keys of each table belong to its node.
 #[test]
 fn tries_deepen() {
     let world = World::new(5);
@@ -357,8 +357,8 @@ fn tries_deepen() {
     db.close().unwrap();
 }
 
-/// Leaves are merged while keys are written again, at rest and when asked: a trie then takes little more than
-/// what lives, a get looks into one run, and nothing is lost on the way, nor under a snapshot.
+/// Leaves are merged while keys are overwritten, at rest, and by `compact`. The trie then takes little more
+/// than its live items, and a get searches one run. No item is lost, also under a snapshot.
 #[test]
 fn leaves_are_merged() {
     let world = World::new(6);
@@ -377,7 +377,7 @@ fn leaves_are_merged() {
     for round in 0..10 {
         for _ in 0..20 {
             all.round(20_000, 1000);
-            // Merges are paced: a piece of one each time.
+            // Merges are paced: each turn does a piece of one.
             for _ in 0..50 {
                 world.advance_ns(2_000_000);
                 world.run_until_idle();
@@ -411,8 +411,8 @@ fn leaves_are_merged() {
     db.close().unwrap();
 }
 
-/// Damage in a table of a hashed keyspace puts a part of its keys at risk, as large as the node's; a dump
-/// shows keys behind their places, but for those in blocks.
+/// Damage in a table of a hashed keyspace puts at risk a share of its keys as large as the node's. A dump
+/// shows each key after its place, except for keys in blocks.
 #[test]
 fn damage_is_told_by_the_part_of_the_keys() {
     let dir = tempfile::tempdir().unwrap();
@@ -446,7 +446,7 @@ fn damage_is_told_by_the_part_of_the_keys() {
             && before.len() >= 22
             && before[before.len() - 22..].bytes().all(|one| one.is_ascii_hexdigit())
     };
-    // Blocks leave places out, which their own keys do not tell.
+    // Blocks do not store places, and places cannot be computed from keys alone.
     let blocks = says("table-", "data block");
     assert!(blocks.iter().all(|says| says.contains("key ") && !says.contains('/')), "{blocks:?}");
     assert!(says("log-", "item").iter().any(is_shown), "{:?}", says("log-", "item"));
@@ -462,8 +462,8 @@ fn damage_is_told_by_the_part_of_the_keys() {
     assert!(keyspace == "hashed" && (10_000..200_000).contains(per_million), "{per_million}");
 }
 
-/// A long pile of the root becomes one run of one table, however little memory there is for the merge: each
-/// block that it builds takes all of that.
+/// A long pile of the root becomes one run of one table, even with little memory for the merge: each block
+/// that the merge builds takes all of it.
 #[test]
 fn the_root_folds_into_one_table() {
     let world = World::new(6);
@@ -485,8 +485,8 @@ fn the_root_folds_into_one_table() {
     assert!(db.stats().background.merges > 3 && db.verify(|_| {}).unwrap().findings.is_empty());
 }
 
-/// Where the end of a table and a block of it are lost, and STORE too or not, the items that are left come
-/// into a hashed keyspace, where they are found by their keys.
+/// If the end of a table and one of its blocks are lost, with or without STORE, salvage puts the remaining
+/// items into a hashed keyspace. Gets find them there.
 #[test]
 fn items_of_lost_ends_stay_hashed() {
     for is_store_lost in [false, true] {

@@ -1,4 +1,4 @@
-//! Hashed keyspaces whose keys say which partition has them, beside a map that has no partitions.
+//! Hashed keyspaces that are partitioned by key, compared with a map without partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const MEMORY_BYTES: u64 = 2 << 20;
 
-/// How the keyspace is divided, and the name of a key's partition by it.
+/// The partitioning rule of the keyspace, and the partition name of a key under it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Division {
     Prefix(usize),
-    /// By the last byte, which is no part of a prefix.
+    /// By the last byte, which is not part of a prefix.
     Function,
 }
 
@@ -51,7 +51,7 @@ fn open(world: &World) -> Db {
     world.builder().memory_bytes(MEMORY_BYTES).open().unwrap()
 }
 
-/// Most keys have a number; few are so short that each is alone in a partition by a prefix.
+/// Most keys have a number. A few are so short that under a prefix rule each is alone in its partition.
 fn key(rng: &mut Rng) -> Vec<u8> {
     let (first, second) = (rng.below(3) as u8, rng.below(3) as u8);
     if rng.one_in(40) {
@@ -66,7 +66,7 @@ fn own(item: trine::Result<(trine::Value, trine::Value)>) -> (Vec<u8>, Vec<u8>) 
     (key.to_vec(), value.to_vec())
 }
 
-/// Adds so many items of a walk to others.
+/// Adds the next `count` items of a walk to `walked`.
 fn walk_on(walk: &mut Unordered, count: usize, walked: &mut Map) {
     for item in walk.take(count) {
         let (key, value) = own(item);
@@ -74,7 +74,7 @@ fn walk_on(walk: &mut Unordered, count: usize, walked: &mut Map) {
     }
 }
 
-/// What the store must hold.
+/// The expected contents of the store.
 #[derive(Clone, Default)]
 struct Model {
     map: Map,
@@ -84,7 +84,7 @@ struct Model {
 }
 
 impl Model {
-    /// Items of these partitions are put in one write.
+    /// Applies one write of items in these partitions.
     fn make(&mut self, division: Division, names: BTreeSet<Vec<u8>>) {
         let first_missing = names.iter().find(|name| !self.names.contains(*name));
         if first_missing.is_some_and(|name| *name >= self.wanted_from) {
@@ -125,7 +125,7 @@ impl Bench {
         self.db.ordered("counts").open().unwrap()
     }
 
-    /// Puts and deletes over several partitions, and a count of such batches in an ordered keyspace.
+    /// Writes a batch of puts and deletes over several partitions; an ordered keyspace counts these batches.
     fn write_batch(&mut self, rng: &mut Rng) {
         let (mut batch, counts) = (self.db.batch(), self.counts());
         self.model.batches += 1;
@@ -161,7 +161,7 @@ impl Bench {
             3 => block_on(keyspace.put_async(&key, &value)).unwrap(),
             _ => keyspace.put(&key, &value).unwrap(),
         }
-        // A delete makes no partition; the value says which of both it was.
+        // A delete makes no partition. The value tells which of the two operations ran.
         match keyspace.get(&key).unwrap() {
             Some(found) => {
                 assert_eq!(found.as_ref(), value);
@@ -172,7 +172,7 @@ impl Bench {
         }
     }
 
-    /// Makes or drops partitions, or clears all.
+    /// Makes or drops partitions, or clears the keyspace.
     fn change_names(&mut self, rng: &mut Rng) {
         let (key, division) = (key(rng), self.division);
         let name = division.name(&key).to_vec();
@@ -190,7 +190,7 @@ impl Bench {
             }
             3 => {
                 let count = model.names.len();
-                // A function's bound is a name.
+                // For a function the bound is a partition name.
                 let bound = if division == Division::Function { &name } else { &key };
                 let dropped = keyspace.retain_from(bound).unwrap();
                 model.wanted_from = name;
@@ -208,8 +208,8 @@ impl Bench {
         }
     }
 
-    /// Closes the store, or crashes it after a sync, and opens it; without its function only walks, lists and
-    /// drops work.
+    /// Closes the store, or crashes it after a sync, and reopens it. Without its partitioning function only
+    /// walks, listing and drops work.
     fn reopen(&mut self, rng: &mut Rng) {
         if rng.one_in(2) {
             self.db.clone().close().unwrap();
@@ -248,7 +248,7 @@ impl Bench {
     }
 }
 
-/// A walk, one that is taken up in the middle, and gets of all kinds.
+/// Checks a walk, a walk resumed in the middle, and gets of all kinds.
 fn check_reads(keyspace: &Keyspace<Hashed>, (division, map): (Division, &Map), rng: &mut Rng) {
     let all: Vec<Vec<u8>> = keyspace.iter_unordered().map(|item| own(item).0).collect();
     assert!(all.is_sorted_by(|one, next| division.name(one) <= division.name(next)), "one after the other");
@@ -286,7 +286,7 @@ fn check_reads(keyspace: &Keyspace<Hashed>, (division, map): (Division, &Map), r
     }
 }
 
-/// What names the partition of a key is refused, all else works.
+/// Operations that need the partition of a key are refused; all others work.
 fn check_unrouted(db: &Db, keyspace: &Keyspace<Hashed>, model: &Model) {
     let mut walked = Map::new();
     walk_on(&mut keyspace.iter_unordered(), usize::MAX, &mut walked);
@@ -311,8 +311,9 @@ fn check_unrouted(db: &Db, keyspace: &Keyspace<Hashed>, model: &Model) {
     }
 }
 
-/// Partitions are tries of their own beside a model: single writes and batches over several partitions and an
-/// ordered keyspace, drops, bounds, clears, snapshots, pushes, openings and power cuts.
+/// Each partition is a trie of its own, and all agree with a model. The operations are single writes, batches
+/// over several partitions and an ordered keyspace, drops, bounds, clears, snapshots, pushes, reopens and
+/// power cuts.
 #[test]
 fn hashed_keyspaces_by_key_answer_as_a_map() {
     with_seeds("hashed_keyspaces_by_key_answer_as_a_map", 9, |seed| {
@@ -359,7 +360,7 @@ fn hashed_keyspaces_by_key_answer_as_a_map() {
     });
 }
 
-/// A store with three partitions of so many items.
+/// A store with three partitions of `items` items each.
 fn three_partitions(world: &World, items: u16) -> (Db, Keyspace<Hashed>) {
     let db = open(world);
     let keyspace = Division::Prefix(1).open(&db);
@@ -371,8 +372,8 @@ fn three_partitions(world: &World, items: u16) -> (Db, Keyspace<Hashed>) {
     (db, keyspace)
 }
 
-/// A walk that is taken up again meets each item that is there all along once, whatever partitions were
-/// dropped and made meanwhile; the walk itself goes on with what it saw.
+/// A resumed walk returns once each item that is there all along, also if partitions were dropped and made
+/// meanwhile. The original walk continues over its own view.
 #[test]
 fn positions_outlive_drops() {
     let world = World::new(4);
@@ -386,7 +387,7 @@ fn positions_outlive_drops() {
     assert!(walk.by_ref().take(450).all(|item| item.is_ok()));
     let position = walk.position().unwrap();
     assert_eq!(first_bytes(keyspace.iter_unordered_after(&position)), [(b'b', 150), (b'c', 300)].into());
-    // A partition before the position does not matter, nor does one that lies empty behind it.
+    // A partition before the position does not matter, nor does an empty one after it.
     keyspace.drop_partition("a").unwrap();
     keyspace.put("aa", "late").unwrap();
     keyspace.create_partition("bb").unwrap_err();
@@ -395,7 +396,7 @@ fn positions_outlive_drops() {
     keyspace.drop_partition("b").unwrap();
     assert_eq!(first_bytes(keyspace.iter_unordered_after(&position)), [(b'c', 300)].into());
     assert_eq!(first_bytes(walk), [(b'b', 150), (b'c', 300)].into());
-    // It is made again: what lies behind the position in its trie comes.
+    // The partition is made again: the walk returns items of its trie after the position.
     keyspace.put("b", "again").unwrap();
     for number in 0..300u16 {
         keyspace.put([&b"b"[..], &number.to_be_bytes()].concat(), "again").unwrap();
@@ -411,13 +412,14 @@ fn positions_outlive_drops() {
     assert_eq!(keyspace.iter_unordered_after(&position).count(), 0);
     keyspace.put("c1", "1").unwrap();
     assert_eq!(keyspace.iter_unordered_after(&position).count(), 1);
-    // No positions of ours.
+    // Not positions of this store.
     assert_eq!(keyspace.iter_unordered_after("").count(), 2);
     assert_eq!(keyspace.iter_unordered_after([1]).count(), 2);
     assert_eq!(keyspace.iter_unordered_after(vec![0xff; 100_000]).count(), 0);
 }
 
-/// Names come of keys as they were given, not of their places: equal beginnings are one partition.
+/// Partition names come from the given keys, not from their hashed places: keys with equal prefixes share a
+/// partition.
 #[test]
 fn names_are_of_given_keys() {
     let world = World::new(2);
@@ -436,7 +438,8 @@ fn names_are_of_given_keys() {
     assert_eq!(keyspace.partitions().unwrap(), [b"b", b"c", b"z"]);
 }
 
-/// Ranges of keys need an order; kinds and rules are fixed, and wrong ones are told.
+/// Range rules need ordered keys and are refused. Kind and rule of a keyspace are fixed, and wrong ones are
+/// refused.
 #[test]
 fn other_divisions_are_refused() {
     let world = World::new(1);
@@ -470,8 +473,8 @@ fn other_divisions_are_refused() {
     assert_eq!(any.hashed().unwrap().iter_unordered().count(), 1);
 }
 
-/// A checkpoint and a salvaged copy have rule, partitions and items; what was dropped stays dropped. Without
-/// STORE the items are placed anew.
+/// A checkpoint and a salvaged copy have rule, partitions and items; dropped partitions stay dropped. A
+/// salvage without STORE gives the items new places.
 #[test]
 fn copies_have_the_rule() {
     for division in DIVISIONS {
@@ -505,7 +508,7 @@ fn copies_have_the_rule() {
     }
 }
 
-/// Of a copy whose secret is another one: all items are found where they are now.
+/// Checks a copy with another secret: all items are found at their new places.
 fn check_placed_anew(db: &Db, division: Division, map: &Map) {
     let mut found = Map::new();
     for info in db.keyspaces().into_iter().filter(|info| info.kind == Kind::Hashed) {
@@ -522,7 +525,8 @@ fn check_placed_anew(db: &Db, division: Division, map: &Map) {
     assert!(map.iter().all(|(key, value)| found.get(key) == Some(value)));
 }
 
-/// A function is asked for keys of items alone: one that cannot take an empty key does not hear of a clear.
+/// The partitioning function is called only for keys of items: a clear does not call it, so the function need
+/// not accept an empty key.
 #[test]
 fn a_clear_asks_no_function() {
     let world = World::new(31);
@@ -548,7 +552,7 @@ fn a_clear_asks_no_function() {
     batch.put(&hashed, "b2", "2").unwrap();
     batch.commit().unwrap();
     assert_eq!((hashed.iter_unordered().count(), ordered.iter().count()), (1, 0));
-    // From the first key on, which is the empty one.
+    // From the first possible key on, which is the empty one.
     ordered.put("a1", "1").unwrap();
     ordered.put("b1", "1").unwrap();
     ordered.delete_range(.."b").unwrap();

@@ -1,9 +1,9 @@
-//! Hashed keyspaces on a machine that stops at each of its calls, while a load pushes runs from node to node:
-//! the next process finds the state after one prefix of the steps, with all that were acknowledged, or after
-//! a power cut all that were durable; every file has an owner, and every file is sound.
+//! Crash tests of hashed keyspaces. The machine stops at each of its calls while a load pushes runs from node
+//! to node. The next process finds the state after a prefix of the steps: with all acknowledged ones, or,
+//! after a power cut, with all durable ones. Every file has an owner, and every file is undamaged.
 //!
-//! The load begins with a store whose trie is there already, so that few calls have several pushes. The calls
-//! between the sync of a push's table and the edit that names it are among those at which it stops.
+//! The load begins with a store that already has a trie, so that few calls contain several pushes. The
+//! machine also stops at the calls between the sync of a push's table and the edit that names the table.
 
 use std::collections::BTreeMap;
 
@@ -14,41 +14,41 @@ use crate::rng::Rng;
 
 use Step::{Clear, DropIt, Flush, LookAgain, LookOnce, Settle, Synced, Turns, Write};
 
-/// Keys by number, and the number of the batch that wrote each.
+/// Keys by number, each with the number of the batch that wrote it.
 type Map = BTreeMap<u32, u32>;
-/// The store after a step: `None` without the keyspace.
+/// The store's items after a step; `None` if the keyspace does not exist.
 type State = Option<Map>;
 
-/// Keys of a load.
+/// The number of keys of a load.
 const KEYS: u32 = 120;
 const BATCH_ITEMS: usize = 10;
-/// A value's bytes: of a batch that is most of a table, and of one that is a small part, so that a pile is
-/// long before it is due by its bytes.
+/// Value sizes: with `LARGE` a batch is most of a table; with `SMALL` it is a small part, so that a pile gets
+/// long before its bytes make it due.
 const LARGE: usize = 1200;
 const SMALL: usize = 250;
-/// Leaves are piles, whatever is written; or they are merged at rest.
+/// `runs_in_last_level`: with `PILES` leaves are never merged; with `MERGED` they are merged at rest.
 const PILES: u64 = 63;
 /// `filter_kind`: filters of a node's runs in one page.
 const BY_COLUMN: u64 = 5;
 const MERGED: u64 = 0;
-/// Batches before the steps have smaller numbers.
+/// Batches written before the steps have smaller numbers.
 const FIRST_BATCH: u32 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// A batch of puts and deletes, `Buffered`.
     Write,
-    /// The same, durable.
+    /// As `Write`, durable.
     Synced,
     Flush,
-    /// So many turns of background work.
+    /// A number of turns of background work.
     Turns(usize),
     Settle,
     Clear,
     DropIt,
-    /// Takes a snapshot, and half of a walk over it.
+    /// Takes a snapshot and does half of a walk over it.
     LookOnce,
-    /// Reads the snapshot, takes the rest of the walk, and lets both go.
+    /// Reads the snapshot, does the rest of the walk, and drops both.
     LookAgain,
 }
 
@@ -60,7 +60,7 @@ fn key(number: u32) -> [u8; 4] {
     number.to_le_bytes()
 }
 
-/// A value is its batch's number, again and again.
+/// A value repeats its batch's number.
 fn value(batch: u32, value_bytes: usize) -> Vec<u8> {
     batch.to_le_bytes().into_iter().cycle().take(value_bytes).collect()
 }
@@ -71,7 +71,7 @@ fn batch_of(value: &[u8]) -> u32 {
     batch
 }
 
-/// The items of a batch: a key and whether it is deleted.
+/// The items of a batch: each a key and whether it is deleted.
 fn items(batch: u32) -> Vec<(u32, bool)> {
     let mut rng = Rng::new(u64::from(batch));
     (0..BATCH_ITEMS).map(|_| (rng.below(KEYS as usize) as u32, rng.one_in(6))).collect()
@@ -97,7 +97,7 @@ fn write_in(map: &mut Map, batch: u32) {
     }
 }
 
-/// Every state of the steps, the one before them first.
+/// All states of a run, the one before the first step first.
 fn states(first: &Map, steps: &[Step]) -> Vec<State> {
     let mut states = vec![Some(first.clone())];
     for (batch, step) in (FIRST_BATCH..).zip(steps) {
@@ -113,7 +113,8 @@ fn states(first: &Map, steps: &[Step]) -> Vec<State> {
     states
 }
 
-/// A closed store whose trie has two heights, the root so many runs of which each was a batch of such values.
+/// A closed store whose trie has two heights. The root has `root_runs` runs; each was one batch of values of
+/// `value_bytes` bytes.
 fn prepared(value_bytes: usize, root_runs: u64) -> (World, Map) {
     let (world, mut map) = (World::new(3), Map::new());
     let db = open(&world).unwrap();
@@ -137,7 +138,7 @@ fn prepared(value_bytes: usize, root_runs: u64) -> (World, Map) {
     (world, map)
 }
 
-/// A snapshot, what it must show, and half of a walk over it.
+/// A snapshot, its expected items, and half of a walk over it.
 struct Look {
     snapshot: Snapshot,
     map: Map,
@@ -145,7 +146,7 @@ struct Look {
     walked: Map,
 }
 
-/// Adds an item of a walk.
+/// Adds an item of a walk to `map`.
 fn add(map: &mut Map, (key, value): (Value, Value)) {
     let number = u32::from_le_bytes(key[..].try_into().unwrap());
     assert_eq!(map.insert(number, batch_of(&value)), None, "a key comes once: {number}");
@@ -174,8 +175,8 @@ impl Look {
     }
 }
 
-/// What is known of a run that was stopped: of its states, the last that was acknowledged, the last that was
-/// durable, and the last that was begun.
+/// Progress of a stopped run: the indexes of the last acknowledged, the last durable and the last begun
+/// state.
 #[derive(Clone, Copy, Default, Debug)]
 struct Known {
     acked: usize,
@@ -183,7 +184,7 @@ struct Known {
     begun: usize,
 }
 
-/// A load: a store to begin with, and what is done to it.
+/// A load: a prepared store and the steps on it.
 struct Load {
     value_bytes: usize,
     root_runs: u64,
@@ -192,7 +193,7 @@ struct Load {
     steps: Vec<Step>,
 }
 
-/// The process that takes the steps.
+/// The process that runs the steps.
 struct Process<'w> {
     world: &'w World,
     db: Db,
@@ -231,7 +232,7 @@ impl Process<'_> {
         }
     }
 
-    /// Takes the steps until one fails; `beside` looks at the store after each.
+    /// Runs the steps until one fails; calls `beside` with the store after each.
     fn run(&mut self, load: &Load, states: &[State], mut beside: impl FnMut(usize, &Db)) -> Known {
         let mut known = Known::default();
         for (number, step) in load.steps.iter().enumerate() {
@@ -247,13 +248,13 @@ impl Process<'_> {
             beside(number, &self.db);
         }
         self.look = None;
-        // It may have been stopped.
+        // The machine may have stopped, so the result does not matter.
         let _ = self.db.clone().close();
         known
     }
 }
 
-/// What a store holds, by a walk and by gets.
+/// The items of a store, by a walk and by gets.
 fn found(db: &Db) -> State {
     if !db.contains_keyspace("h") {
         return None;
@@ -271,7 +272,7 @@ fn found(db: &Db) -> State {
     Some(map)
 }
 
-/// Looks at what a crash left: its state, its files, and how it goes on.
+/// Checks the store after a crash: its state, its files, and further writes.
 fn check(world: &World, states: &[State], least: usize, goes_on: bool) {
     let db = open(world).unwrap();
     let state = found(&db);
@@ -295,8 +296,8 @@ fn check(world: &World, states: &[State], least: usize, goes_on: bool) {
     assert_eq!(found(&open(&again).unwrap()), Some(map));
 }
 
-/// Stops a run at each of its calls, amid and after it, and looks at what a crash of the process and one of
-/// the machine leave. `beside` looks at the run that is not stopped.
+/// Stops a run amid and after each of its calls, and checks the store after a process crash and after a power
+/// cut. `beside` sees the run that is not stopped.
 fn stop_at_each_call(load: &Load, beside: impl FnMut(usize, &Db)) {
     let (first, map) = prepared(load.value_bytes, load.root_runs);
     let states = states(&map, &load.steps);
@@ -323,7 +324,7 @@ fn stop_at_each_call(load: &Load, beside: impl FnMut(usize, &Db)) {
     }
 }
 
-/// Says where it was if a check fails.
+/// Prints the position of a failed check.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is printed")]
 struct Told<'s> {
@@ -342,7 +343,7 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Runs of a height.
+/// The number of runs at a height.
 fn runs(db: &Db, height: u64) -> u64 {
     let keyspaces = db.stats().keyspaces;
     let hashed = keyspaces.iter().find(|one| one.name == "h");
@@ -350,8 +351,8 @@ fn runs(db: &Db, height: u64) -> u64 {
     levels.filter(|level| level.level == height).map(|level| level.runs).sum()
 }
 
-/// Runs go from the root to its children: before a push, while its table is written, between the sync of the
-/// table and the edit, and when the tables that it read are removed.
+/// A push moves runs from the root to its children. The machine stops before the push, while it writes its
+/// table, between the sync of the table and the edit, and while the input tables are removed.
 #[test]
 fn crashes_amid_a_push() {
     let steps = [Write, Flush, Synced, Flush, Write, Turns(3), Write, Synced, Turns(1), Flush, Settle];
@@ -365,8 +366,8 @@ fn crashes_amid_a_push() {
     assert_eq!((child_runs.first(), child_runs.last()), (Some(&8), Some(&16)));
 }
 
-/// At rest what lies in the root goes to the leaves, and each leaf is merged into one run: calls between its
-/// table and the edit are among those at which it stops.
+/// At rest the items of the root go to the leaves, and each leaf is merged into one run. The machine also
+/// stops between the sync of a leaf's table and the edit.
 #[test]
 fn crashes_amid_merges_of_leaves() {
     let steps = [Write, Flush, Turns(2), Synced, Turns(3), Settle, Write, Flush, Turns(4), Write, Settle];
@@ -380,18 +381,19 @@ fn crashes_amid_merges_of_leaves() {
     assert!(all_runs.contains(&(0, 8)), "the leaves have one run each: {all_runs:?}");
 }
 
-/// The newest runs of a long pile become one.
+/// The newest runs of a long pile are merged into one.
 #[test]
 fn crashes_amid_a_fold() {
     let steps = [Write, Flush, Synced, Flush, Turns(1), Write, Flush, Write, Turns(2), Settle];
     let load = Load { value_bytes: SMALL, root_runs: 10, leaf_runs: PILES, steps: steps.to_vec() };
     let mut root_runs = Vec::new();
     stop_at_each_call(&load, |_, db| root_runs.push(runs(db, 0)));
-    // Eleven of them are two tables' bytes.
+    // Eleven of these runs have the bytes of two tables.
     assert!(root_runs.contains(&13) && root_runs.last() == Some(&3), "{root_runs:?}");
 }
 
-/// A keyspace is dropped while a push writes its children's table: all of it is gone, or nothing.
+/// A keyspace is dropped while a push writes its children's table. After a crash all of the keyspace is gone,
+/// or nothing.
 #[test]
 fn crashes_amid_a_drop_under_a_push() {
     let steps = [Write, Flush, Write, Flush, Turns(3), DropIt, Turns(4), Settle];
@@ -405,7 +407,7 @@ fn crashes_amid_a_drop_under_a_push() {
     assert!(is_under_push);
 }
 
-/// A keyspace is cleared while a push writes: what was cleared does not come back with the push.
+/// A keyspace is cleared while a push writes. The cleared items do not come back with the push.
 #[test]
 fn crashes_amid_a_clear_under_a_push() {
     let steps =
@@ -420,7 +422,8 @@ fn crashes_amid_a_clear_under_a_push() {
     assert_eq!(last_runs, (1, 0), "what was cleared is gone");
 }
 
-/// A snapshot and a walk over it go on over tables that a push has replaced, which are removed after them.
+/// A snapshot and a walk over it continue over tables that a push has replaced. These tables are removed once
+/// both are dropped.
 #[test]
 fn crashes_under_a_readers_view() {
     let steps = [LookOnce, Write, Flush, Write, Flush, Settle, Synced, LookAgain, Settle];

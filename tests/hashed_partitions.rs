@@ -1,4 +1,4 @@
-//! Hashed keyspaces that are divided into partitions that the caller names.
+//! Hashed keyspaces with explicit partitions, which the caller names.
 
 use std::collections::BTreeMap;
 
@@ -51,8 +51,8 @@ fn check(db: &Db, model: &Model, rng: &mut Rng) {
     }
 }
 
-/// Partitions are tries of their own beside a model: puts and deletes in batches over several of them, drops,
-/// clears, snapshots, pushes and openings.
+/// Each partition is a trie of its own, and all agree with a model: batches of puts and deletes over several
+/// partitions, drops, clears, snapshots, pushes and reopens.
 #[test]
 fn partitions_of_hashed_keyspaces_answer_as_maps() {
     with_seeds("partitions_of_hashed_keyspaces_answer_as_maps", 6, |seed| {
@@ -111,7 +111,7 @@ fn partitions_of_hashed_keyspaces_answer_as_maps() {
     });
 }
 
-/// A partition has a trie that deepens, and is dropped whole without a byte written for it but the edit.
+/// A partition's trie deepens. Dropping the partition writes nothing but the edit.
 #[test]
 fn a_deep_partition_is_dropped_whole() {
     let world = World::new(3);
@@ -136,7 +136,7 @@ fn a_deep_partition_is_dropped_whole() {
     assert!(db.verify(|_| {}).unwrap().findings.is_empty());
 }
 
-/// A keyspace is of one kind and divided in one way.
+/// The kind and the partitioning of a keyspace are fixed.
 #[test]
 fn other_kinds_of_division_are_refused() {
     let world = World::new(1);

@@ -1,4 +1,4 @@
-//! Slices of shared files that are gone: their pages go back to the file system, and nothing else does.
+//! Holes in shared files: the pages of removed slices go back to the file system, and no others.
 
 use trine::sim::{Crash, Stop, World};
 use trine::{Db, Keyspace, Ordered};
@@ -15,12 +15,12 @@ fn value(name: &str, key: u32) -> Vec<u8> {
     [name.as_bytes(), &key.to_be_bytes(), &[7; 200]].concat()
 }
 
-/// Three partitions whose items are in one file, in this order.
+/// Fills three partitions; their items are in one file, in this order.
 fn fill(db: &Db) {
     for name in ["a", "b", "c"] {
         let partition = partition(db, name);
         (0..600u32).for_each(|key| partition.put(key.to_be_bytes(), value(name, key)).unwrap());
-        // Keys without an order among the tables of the others: nothing hangs on bounds.
+        // Each partition has a range tombstone beyond its items, so nothing depends on the bounds of slices.
         partition.delete_range(1000u32.to_be_bytes()..2000u32.to_be_bytes()).unwrap();
     }
     db.flush().unwrap();
@@ -40,7 +40,7 @@ fn check_both(db: &Db) {
     check(db, "c");
 }
 
-/// The one file that has all items.
+/// The only table, which has all items.
 fn table(world: &World) -> String {
     let mut tables = world.files().unwrap().into_iter().filter(|file| file.starts_with("table-"));
     let table = tables.next().unwrap();
@@ -48,15 +48,15 @@ fn table(world: &World) -> String {
     table
 }
 
-/// Pages of a file that are all zeros.
+/// The number of pages of the table that are all zeros.
 fn zero_pages(world: &World) -> u64 {
     let bytes = world.contents(&table(world)).unwrap();
     let is_zero = |page: &&[u8]| page.len() as u64 == PAGE_BYTES && page.iter().all(|byte| *byte == 0);
     bytes.chunks(PAGE_BYTES as usize).filter(is_zero).count() as u64
 }
 
-/// What a dropped partition took is given back without a read, a write or a merge; the rest of the file
-/// stays, also after the store was opened again. Neighbours give back the page that they share.
+/// Dropping a partition frees its pages without a read, a write or a merge. The rest of the file stays, also
+/// after a reopen. Once both neighbours of a shared page are dropped, it is freed too.
 #[test]
 fn dropped_partitions_leave_holes() {
     let world = World::new(1);
@@ -93,7 +93,7 @@ fn dropped_partitions_leave_holes() {
     assert_eq!((db.stats().space.hole_bytes, db.stats().space.table_bytes), (0, 0), "the file is gone");
 }
 
-/// Snapshots and checkpoints from before keep every page.
+/// Earlier snapshots and checkpoints keep every page.
 #[test]
 fn readers_keep_their_pages() {
     let world = World::new(2);
@@ -121,8 +121,8 @@ fn readers_keep_their_pages() {
     check_both(&copy);
 }
 
-/// Wherever the machine stops, the partitions that stay have all they had, and the dropped one has all of it
-/// or is gone.
+/// The machine stops at any call: the remaining partitions have all their items, and the dropped one has all
+/// of them or is gone.
 #[test]
 fn stops_cost_nothing_that_stays() {
     let world = World::new(3);
@@ -136,7 +136,7 @@ fn stops_cost_nothing_that_stays() {
         let from = world.calls();
         world.stop([Stop::Before, Stop::Amid, Stop::After][index % 3], (index / 3) as u64);
         let dropped = divided(&db, "events").drop_partition("b");
-        // The process that stopped hears nothing more.
+        // The stopped process ends here, so the result does not matter.
         let _ = db.settle();
         ended = !world.is_stopped();
         assert!(world.calls() >= from);
@@ -161,7 +161,7 @@ fn stops_cost_nothing_that_stays() {
     assert!(ended, "a thousand stops are enough");
 }
 
-/// A salvage that knows no manifest makes nothing of a hole, and finds the rest.
+/// A salvage without a manifest skips holes and finds all other items.
 #[test]
 fn salvages_pass_over_holes() {
     let (world, target) = (World::new(4), World::new(5));
@@ -181,7 +181,7 @@ fn salvages_pass_over_holes() {
     assert_eq!(items, 1200, "{salvaged:?}");
 }
 
-/// A node that is pushed on leaves holes in the files that it shares with the other children of its parent.
+/// A push of a node leaves holes in the files that it shares with its siblings.
 #[test]
 fn holes_of_pushed_nodes() {
     let world = World::new(6);
@@ -210,7 +210,7 @@ fn holes_of_pushed_nodes() {
     check_all(&open());
 }
 
-/// The file system has the room again.
+/// The file system gets the space back.
 #[cfg(target_os = "linux")]
 #[test]
 fn holes_are_room() {

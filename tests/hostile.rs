@@ -1,25 +1,25 @@
-//! Keys and workloads chosen by an enemy: they cost what others cost, within a fifth.
+//! Adversarial keys and workloads cost at most a fifth more than random ones.
 //!
-//! Costs are counted, not timed: places that a get looked into and bytes it had to look at, by its trace.
-//! The enemy knows the hash function and the code, and not the store's secret.
+//! Costs are counted, not timed: the places a get searched, and the bytes it examined, by its trace. The
+//! adversary knows the hash function and the code, but not the store's secret.
 
 use trine::sim::{Crash, World};
 use trine::{Db, Keyspace, Ordered};
 
 use super::rng::Rng;
 
-/// Most that hostile keys may cost, in costs of random ones.
+/// The largest cost of hostile keys, in costs of random ones.
 const TIMES_MAX: f64 = 1.2;
-/// A filter is wrong so seldom that a few more are chance.
+/// False positives of filters are so rare that a few more are chance.
 const CHANCE: f64 = 0.01;
 const ITEMS: usize = 8000;
 
 type Keys = Vec<Vec<u8>>;
 
-/// What one get cost, on the average of many.
+/// The average cost of a get.
 #[derive(Debug)]
 struct Costs {
-    /// Blocks and pages that a device would be asked for, with no cache.
+    /// Blocks and pages that a device would read without a cache.
     loads: f64,
     /// Tables whose filter did not rule the key out.
     tables: f64,
@@ -52,8 +52,8 @@ impl Costs {
     }
 }
 
-/// A store of these keys in several runs, in memory too: what gets of them and of the others cost, and its
-/// tables.
+/// Puts `inside` into a store with several runs, one of them in memory. Returns the costs of gets of `inside`
+/// and of `outside`, and the bytes of the tables.
 fn costs(seed: u64, inside: &[Vec<u8>], outside: &[Vec<u8>]) -> (Costs, Costs, u64) {
     let world = World::new(seed);
     let db = world.builder().memory_bytes(2 << 20).cache_bytes(128 << 10).open().unwrap();
@@ -82,7 +82,7 @@ fn random_keys(seed: u64, count: usize) -> Keys {
     (0..count).map(|_| [rng.u64().to_be_bytes(), rng.u64().to_be_bytes()].concat()).collect()
 }
 
-/// Keys whose hash is like this where nobody's secret seeds it: made by trying random ones.
+/// Keys whose hash without a secret satisfies `is_like`, found by trying random ones.
 fn ground_keys(is_like: fn(u128) -> bool) -> Keys {
     let mut rng = Rng::new(2);
     let keys = std::iter::repeat_with(|| {
@@ -95,20 +95,20 @@ fn ground_keys(is_like: fn(u128) -> bool) -> Keys {
     ground.take(2 * ITEMS).map(Vec::from).collect()
 }
 
-/// Whether a table's filter has the key in its first line, as docs/FORMAT.md says how it is found.
+/// Whether the key maps to the first line of a table's filter; docs/FORMAT.md has the computation.
 fn is_in_the_first_line(hash: u128) -> bool {
     let field = ((hash >> 84) as u64) << 20;
     let mixed = (field ^ (field >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     (mixed ^ (mixed >> 33)) >> 54 == 0
 }
 
-/// Whether the key's tag in a block is 0, and some more of its order field.
+/// Whether the key's tag in a block is 0, with some more bits of its order field.
 fn has_the_first_tag(hash: u128) -> bool {
     (hash >> 36) & 1023 == 0
 }
 
-/// Keys that all have one line of the filters, or one tag in blocks, under the hash without the store's
-/// secret cost what random keys cost, those that are there and those that are not.
+/// Under the hash without the store's secret, these keys all share a filter line or a block tag. With the
+/// secret they cost as much as random keys, both present and absent ones.
 #[test]
 fn ground_keys_cost_what_random_keys_cost() {
     let usual = random_keys(1, 2 * ITEMS);
@@ -122,13 +122,13 @@ fn ground_keys_cost_what_random_keys_cost() {
     }
 }
 
-/// Keys in dense clusters with vast gaps, and keys whose distances double: the shapes that mislead whoever
-/// guesses a place from a key's number. Gets cost what they cost among random keys.
+/// Keys in dense clusters with vast gaps, and keys with doubling distances: the shapes that mislead
+/// interpolation search. Gets cost as much as among random keys.
 #[test]
 fn clustered_keys_cost_what_random_keys_cost() {
     let usual: Keys = random_keys(3, 2 * ITEMS).into_iter().map(|key| key[..8].to_vec()).collect();
     let (present, absent, table_bytes) = costs(3, &usual[..ITEMS], &usual[ITEMS..]);
-    // Even numbers are in the store, odd ones between them are not.
+    // Even numbers are in the store; the odd ones between them are not.
     let clusters = |number: u64| (number / 400) * (u64::MAX / 20) / 2 * 2 + number % 400 * 2;
     let steps = |number: u64| (1 << (number / 200 + 10)) + number % 200 * 2;
     let ends = |number: u64| if number.is_multiple_of(2) { number * 2 } else { u64::MAX - 1 - number * 2 };
@@ -145,8 +145,8 @@ fn clustered_keys_cost_what_random_keys_cost() {
     }
 }
 
-/// Keys that share 60,000 bytes: tables are no larger than the keys and a fence of each, a get reads a block
-/// and what finds it, a scan reads everything once.
+/// Keys that share 60,000 bytes. Tables are no larger than the keys and a fence for each. A get reads one
+/// block and its index, and a scan reads everything once.
 #[test]
 fn very_long_shared_prefixes_cost_their_bytes() {
     const PREFIX_BYTES: usize = 60_000;
@@ -176,7 +176,7 @@ fn very_long_shared_prefixes_cost_their_bytes() {
     assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
 }
 
-/// Very many batches of one tiny item: each takes little of the log, and all are there after a crash.
+/// Very many batches of one tiny item: each takes few bytes of the log, and all are there after a crash.
 #[test]
 fn tiny_batches_take_little_of_the_log() {
     const COUNT: u32 = 30_000;
@@ -192,8 +192,8 @@ fn tiny_batches_take_little_of_the_log() {
     assert_eq!(db.ordered("items").open().unwrap().iter().count(), COUNT as usize);
 }
 
-/// A thousand keyspaces of an item each: a flush is one file, opening reads a few blocks for each, and every
-/// item is found.
+/// A thousand keyspaces of one item each: a flush writes one file, opening reads a few blocks for each, and
+/// every item is found.
 #[test]
 fn very_many_keyspaces_are_borne() {
     const COUNT: usize = 1000;

@@ -1,4 +1,4 @@
-//! Batches that no write buffer holds: written as a whole, within the budget, and as safe as any other.
+//! Batches larger than a write buffer: written whole, within the memory budget, and as durable as any other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use trine::{Batch, Db, Durability, Error, Keyspace, Ordered, block_on};
 
 use super::support::Scratch;
 
-/// In an order that no key order is.
+/// Keys in an order unlike key order.
 fn scattered(number: u32) -> [u8; 8] {
     u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
@@ -23,7 +23,7 @@ fn check_memory(db: &Db) {
     assert!(memory.used_bytes <= memory.budget_bytes / 10 * 11, "{memory:?}");
 }
 
-/// At the default memory, 100,000 items of 16 bytes and 40 MiB of items of 100 bytes are one batch each.
+/// With the default memory, 100,000 items of 16 bytes and 40 MiB of items of 100 bytes are one batch each.
 #[test]
 fn the_default_memory_takes_large_batches() {
     let scratch = Scratch::new();
@@ -48,7 +48,7 @@ fn the_default_memory_takes_large_batches() {
 
 const COUNT: u32 = 1500;
 
-/// A store whose write buffers hold a part of the batch only.
+/// A store whose write buffers hold only a part of the batch.
 fn small_world(seed: u64) -> (World, Db, Keyspace<Ordered>) {
     let world = World::new(seed);
     let db = world.builder().memory_bytes(2 << 20).open().unwrap();
@@ -57,7 +57,7 @@ fn small_world(seed: u64) -> (World, Db, Keyspace<Ordered>) {
     (world, db, items)
 }
 
-/// Whether the batch is there, which it is wholly or not at all.
+/// Whether the batch is there; asserts that it is there whole or not at all.
 fn is_there(items: &Keyspace<Ordered>) -> bool {
     assert!(items.contains(b"before").unwrap());
     let found = items.iter().filter(|item| item.as_ref().unwrap().1.len() == 100).count();
@@ -65,8 +65,8 @@ fn is_there(items: &Keyspace<Ordered>) -> bool {
     found > 0
 }
 
-/// At whatever call of the disk the power goes, a large batch is there whole or not at all, and there if it
-/// was acknowledged.
+/// After a power cut at any disk call, a large batch is there whole or not at all, and there if it was
+/// acknowledged.
 #[test]
 fn power_loss_leaves_all_or_nothing() {
     let run = |stop: Option<(Stop, u64)>| {
@@ -96,7 +96,7 @@ fn power_loss_leaves_all_or_nothing() {
             let there = is_there(&items);
             assert!(there || !is_written, "{stop:?} at call {index}");
             seen[usize::from(there)] = true;
-            // The store goes on.
+            // The store takes the same batch again.
             filled(&db, &items, COUNT, &[7; 100]).commit().unwrap();
             assert!(is_there(&items));
         }
@@ -117,7 +117,7 @@ fn a_kill_leaves_an_acknowledged_batch() {
     }
 }
 
-/// On a full disk a large batch is refused and stays whole, in the caller's hands and nowhere else.
+/// On a full disk a large batch is refused whole and stays intact in the caller's `Batch`.
 #[test]
 fn a_full_disk_refuses_all_of_it() {
     let (world, db, items) = small_world(11);
@@ -128,7 +128,7 @@ fn a_full_disk_refuses_all_of_it() {
     assert_eq!(batch.len(), COUNT as usize);
     assert!(!is_there(&items));
     world.fail(&[]);
-    // Full disks are looked at again after a while.
+    // The store retries a full disk after a while.
     world.advance_ns(2_000_000_000);
     world.run_until_idle();
     batch.commit().unwrap();
@@ -141,8 +141,8 @@ fn large_batch_memory(db: &Db) -> u64 {
     roles.iter().find(|role| role.name == "large batches").expect("it is a role").bytes
 }
 
-/// A large batch that is refused gives its memory back, and the next one is written: the keyspace was
-/// dropped, or the disk is full at whatever write to the log.
+/// A refused large batch frees its memory, and the next one is written. The cause is a dropped keyspace, or a
+/// disk that is full at any write to the log.
 #[test]
 fn a_refused_batch_leaves_no_memory_behind() {
     let (world, db, items) = small_world(13);
@@ -179,7 +179,7 @@ fn a_refused_batch_leaves_no_memory_behind() {
     check_memory(&db);
 }
 
-/// Larger ones are refused with the limit in the measure that the batch tells.
+/// Batches over the limit are refused; the error's sizes are in the unit of the batch's own size.
 #[test]
 fn the_largest_batch() {
     let (_world, db, items) = small_world(12);
@@ -198,8 +198,8 @@ fn the_largest_batch() {
     assert_eq!(items.iter().count(), fits as usize + 1);
 }
 
-/// Several at once, of threads and of futures, have their turns within the budget; a reader sees all of one
-/// or nothing.
+/// Several large batches at once, of threads and futures, are written in turn within the budget. A reader
+/// sees all of a batch or nothing.
 #[test]
 fn large_batches_have_their_turns() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! How many keys there are: about, from what is in memory, and exactly, by counting.
+//! The number of keys: approximate from memory, and exact by counting.
 
 use trine::sim::World;
 use trine::{Db, Keyspace, Ordered};
@@ -22,7 +22,7 @@ fn delete(items: &Keyspace<Ordered>, numbers: std::ops::Range<u32>) {
     numbers.for_each(|number| items.delete(key(number)).unwrap());
 }
 
-/// In write buffers each key counts once, by its newest version, whatever there was of it before.
+/// In write buffers each key counts once, by its newest version, whether or not it had earlier ones.
 #[test]
 fn write_buffers_count_each_key_once() {
     let (_world, db, items) = open(1);
@@ -41,8 +41,8 @@ fn write_buffers_count_each_key_once() {
     assert_eq!((items.exact_len(|_| {}).unwrap(), items.at(&at).exact_len(|_| {}).unwrap()), (0, 310));
 }
 
-/// With tables below, filters tell which keys of write buffers are there already: a length is within 5 % of
-/// the truth, before a flush and after it.
+/// With tables below, filters tell which keys of write buffers exist already. A length is within 5 % of the
+/// truth, before and after a flush.
 #[test]
 fn filters_tell_what_is_there_already() {
     let (_world, db, items) = open(2);
@@ -53,7 +53,7 @@ fn filters_tell_what_is_there_already() {
         assert_eq!(items.exact_len(|_| {}).unwrap(), expected);
         assert!(found.abs_diff(expected) * 20 <= expected, "{found} of {expected}");
     };
-    // Written again, new, deleted, and deleted though they were not there.
+    // Overwritten, new, deleted, and deleted without having existed.
     put(&items, 0..3000);
     is_near(10_000);
     put(&items, 10_000..11_000);
@@ -69,7 +69,7 @@ fn filters_tell_what_is_there_already() {
     is_near(5000);
 }
 
-/// Counting tells how far it is, sees one moment, and reads each table once.
+/// Counting reports its progress, sees one point in time, and reads each table once.
 #[test]
 fn exact_lengths_are_counted() {
     let (_world, db, items) = open(3);
@@ -91,8 +91,8 @@ fn exact_lengths_are_counted() {
     assert!(matches!(items.exact_len(|_| {}), Err(trine::Error::Dropped { .. })));
 }
 
-/// The bytes of a range are about its share of the tables, in any run, with fences in memory or not; those of
-/// parts add up to about the whole, and what is dropped takes none.
+/// The approximate size of a range is about its share of the tables, in any run, with fences in memory or
+/// not. The sizes of parts add up to about the whole, and dropped items have none.
 #[test]
 fn sizes_of_ranges_add_up() {
     const ITEMS: u32 = 40_000;
@@ -122,7 +122,7 @@ fn sizes_of_ranges_add_up() {
             let sizes: Vec<u64> = (0..parts)
                 .map(|number| items.approximate_size(part(number)..part(number + 1)).unwrap())
                 .collect();
-            // Without fences in memory a page of them is the least that is told apart.
+            // Without fences in memory, a fence page is the smallest unit of a size.
             let blocks_bytes = if memory_bytes > 2 << 20 { runs * 2 * 4200 } else { all / 4 };
             for size in &sizes {
                 let share = all / u64::from(parts);

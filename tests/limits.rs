@@ -1,4 +1,4 @@
-//! Limits that hold while a store runs: memory, open files, order.
+//! Limits that hold while a store runs: memory, open files, key order.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use trine::{Db, Keyspace, Ordered};
 use super::child;
 use super::support::{MEMORY_BYTES_MIN, Scratch, contents, small};
 
-/// What a process needs beside its store, in bytes.
+/// The bytes that a process needs beside its store.
 const BESIDE_BYTES: u64 = 64 << 20;
 
 /// Numbers that look random and never repeat.
@@ -36,7 +36,7 @@ fn put(db: &Db, items: &Keyspace<Ordered>, indexes: std::ops::Range<u64>) {
     }
 }
 
-/// A line of this process's status, in bytes; nothing where the system does not tell.
+/// The value of a line of this process's status, in bytes; `None` if the system does not report it.
 fn status_bytes(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -44,7 +44,7 @@ fn status_bytes(name: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Names of files in the store that this process has open.
+/// The files of the store that this process has open.
 fn open_files(data: &Path) -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").into_iter().flatten();
     let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -54,7 +54,7 @@ fn open_files(data: &Path) -> Vec<String> {
 /// The child of `memory_stays_within_its_budget`.
 pub(crate) fn load(data: &Path) {
     const ITEMS: u64 = 400_000;
-    // The first open files, threads and tables of the allocator are not the store's.
+    // The first open files, threads and allocator tables are not the store's.
     let db = Db::builder(data).memory_bytes(MEMORY_BYTES_MIN).open().expect("a new store");
     let items = db.ordered("items").open().expect("a new keyspace");
     for piece in 0..ITEMS / 10_000 {
@@ -79,15 +79,15 @@ pub(crate) fn load(data: &Path) {
 }
 
 /// A load of some hundred thousand items, reads of all of them and a full merge stay within the budget by the
-/// store's own accounts, and within 64 MiB more by the system's.
+/// store's own count. By the system's count they take at most 64 MiB more.
 #[test]
 fn memory_stays_within_its_budget() {
     let scratch = Scratch::new();
     print!("{}", child::run_well(&[], "load", &scratch.data()));
 }
 
-/// A store of many tables keeps no more files open than it was told, by its own count and the system's, and
-/// reads them all.
+/// A store of many tables keeps no more files open than its setting allows, by its own count and the
+/// system's, and reads all tables.
 #[test]
 fn open_files_are_bounded() {
     const FILES_MAX: u64 = 16;
@@ -105,7 +105,7 @@ fn open_files_are_bounded() {
         if index % 1000 == 0 {
             let count = db.stats().io.open_files;
             assert!(count <= FILES_MAX, "{count} files");
-            // Beside them: the directory and LOCK.
+            // And the directory and LOCK.
             let open = open_files(&data);
             assert!(open.len() as u64 <= FILES_MAX + 2, "{open:?}");
         }
@@ -114,8 +114,7 @@ fn open_files_are_bounded() {
     assert!(open_files(&data).is_empty(), "a closed store keeps a file open");
 }
 
-/// Keys come in the order of their unsigned bytes, a prefix before what it begins, from memory and from
-/// tables.
+/// Keys are ordered by their unsigned bytes, a prefix before its extensions, in memory and in tables.
 #[test]
 fn keys_are_in_the_order_of_their_bytes() {
     let scratch = Scratch::new();
@@ -137,8 +136,8 @@ fn keys_are_in_the_order_of_their_bytes() {
     }
 }
 
-/// A snapshot keeps what it sees: while it lives, files that nothing else needs; they are in `stats`, and go
-/// with it.
+/// A snapshot keeps its view and the files that only it needs. `stats` counts these files, and they are
+/// removed with the snapshot.
 #[test]
 fn snapshots_keep_what_they_see() {
     let scratch = Scratch::new();
@@ -175,8 +174,8 @@ fn snapshots_keep_what_they_see() {
     assert_eq!(tables(), 0);
 }
 
-/// A value of 64 KiB to 1 MiB is one device read, passes the cache by and leaves no memory behind; whether
-/// its key is there, or another is not, is known without a read.
+/// A value of 64 KiB to 1 MiB is read in one device read, bypasses the cache and leaves no memory behind. Its
+/// presence, or the absence of another key, is known without a read.
 #[test]
 fn large_values_are_read_once_and_alone() {
     let scratch = Scratch::new();

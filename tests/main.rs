@@ -1,39 +1,40 @@
-//! The store from outside: everything here uses only what a program that embeds it could.
+//! Tests of the store from outside: they use only the interface that an embedding program has.
 //!
-//! One binary, a module a subject. Tests of one module of the library stand beside their code. Every test has
-//! a directory or a simulated world of its own and may run beside any other; bounded by counts, never by
-//! time.
+//! One binary, one module for each subject. Tests of a single module of the library are beside its code.
+//! Every test has its own directory or simulated world and may run beside any other. Tests are bounded by
+//! counts, never by time.
 //!
 //! - `twin`: a model beside the store, over random operations and settings.
-//! - `freed`: a full disk is emptied.
-//! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
-//! - `holes`: pages of shared files that nothing needs any more.
-//! - `hostile`: keys and workloads chosen by an enemy.
-//! - `corpus`: what fuzzing starts from and found, replayed.
-//! - `ranges`: what deleted ranges cost, and that nothing of them comes back.
+//! - `freed`: freeing space on a full disk.
+//! - `bad_input`, `full_disk`, `damage`, `limits`: refused input, detected damage and documented limits, on
+//!   real files.
+//! - `holes`: freed pages of shared files.
+//! - `hostile`: adversarial keys and workloads.
+//! - `corpus`: the fuzzing corpus, replayed.
+//! - `ranges`: the cost of range tombstones; deleted items do not come back.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
-//! - `apart`: what a worker reads ahead of scans.
-//! - `asynchronous`: futures, callbacks and queues. `places`: what holds of them wherever they read.
-//! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
-//! - `space`: what a store takes on disk.
-//! - `snapshots`: what long ones keep, and where.
-//! - `world`: the simulated machine, and that a seed decides everything.
-//! - `partitions`: keyspaces that are divided. `by_key`: those whose keys say where; `by_key_crashes`: these
-//!   on a machine that stops.
+//! - `apart`: background readahead of scans.
+//! - `asynchronous`: futures, callbacks and queues. `places`: the same guarantees for every read method.
+//! - `reads`: the cost of reads of several blocks, and the effects of failed reads.
+//! - `space`: the disk space of a store.
+//! - `snapshots`: the memory and files of long-lived snapshots.
+//! - `world`: the simulated machine, decided by its seed alone.
+//! - `partitions`: explicitly partitioned keyspaces. `by_key`: keyspaces partitioned by key;
+//!   `by_key_crashes`: these on a machine that stops.
 //! - `policies`: merge policies, the age of deletes, queues.
-//! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
-//! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
+//! - `checkpoint`: copies of a store, also on a machine that stops or fails.
+//! - `openers`: locks of killed and forked processes, copies of stores in use, read-only file systems.
 //! - `forks`: handles in forked processes, and in threads that end.
 //! - `columns`: filters of hashed keyspaces under little memory.
-//! - `hashed`: keyspaces without an order, beside a map; `hashed_by_key`: divided by their keys;
+//! - `hashed`: unordered keyspaces compared with a map; `hashed_by_key`: partitioned by key;
 //!   `hashed_crashes`: on a machine that stops.
-//! - `kills`: a process killed at random under load, and a file system ended under it.
-//! - `linear`: one order that explains what several threads were answered, over a crash.
-//! - `semantics`: where the store is not as a `BTreeMap` is.
-//! - `fixture`: a store written by an earlier build still opens.
+//! - `kills`: a process killed at random under load, and a file system shut down under it.
+//! - `linear`: linearizability of several threads' operations, also over a crash.
+//! - `semantics`: differences between the store and a `BTreeMap`.
+//! - `fixture`: stores written by earlier builds still open.
 //!
-//! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many,
-//! `TRINE_SEEDS=a..b` these.
+//! `TRINE_SEED=n` replays one seed of a test with seeds; `TRINE_SEEDS=n` runs that many seeds,
+//! `TRINE_SEEDS=a..b` those of the range.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "tests damage files, and run outside the simulator")]

@@ -1,4 +1,4 @@
-//! The memory budget: whatever a program does, what the store has stays within what it was given.
+//! The memory budget: the store stays within it under any load.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -12,7 +12,7 @@ fn open(world: &World) -> Db {
     world.builder().memory_bytes(2 << 20).open().unwrap()
 }
 
-/// A merged keyspace of so many items with blocks of 16 KiB, which a small cache has few frames for.
+/// A merged keyspace of `count` items with blocks of 16 KiB; a small cache has frames for few of them.
 fn in_large_blocks(db: &Db, count: u64) -> Keyspace<Ordered> {
     let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
     for number in 0..count {
@@ -26,14 +26,14 @@ fn role(db: &Db, name: &str) -> MemoryRole {
     db.stats().memory.roles.into_iter().find(|role| role.name == name).unwrap()
 }
 
-/// Asserts that all roles together have the budget and a tenth more at most.
+/// Asserts that all roles together use at most a tenth more than the budget.
 fn check(db: &Db, what: &str) {
     let memory = db.stats().memory;
     assert!(memory.used_bytes <= memory.budget_bytes / 10 * 11, "{what}: {memory:?}");
 }
 
-/// What is handed a value may write as much as it likes: no write buffer is kept for it, whether the value is
-/// copied or lies in a block.
+/// A closure that gets a value may write any amount: no write buffer is kept for it, whether the value is
+/// copied or in a block.
 #[test]
 fn closures_keep_no_write_buffer() {
     let world = World::new(1);
@@ -53,7 +53,7 @@ fn closures_keep_no_write_buffer() {
         check(&db, "at the end of a closure");
     };
     for round in 0..2 {
-        // In the first round they are in a write buffer, in the second in a table.
+        // In the first round the items are in a write buffer, in the second in a table.
         for (key, value) in [("short", &b"1"[..]), ("long", &long)] {
             let taken = items.get_with(key, |found| {
                 assert_eq!(found, value, "round {round}");
@@ -89,7 +89,7 @@ fn closures_keep_no_write_buffer() {
     }
 }
 
-/// What is read inside a closure has memory of its own.
+/// A read inside a closure has memory of its own.
 #[test]
 fn closures_read_too() {
     let world = World::new(2);
@@ -103,8 +103,8 @@ fn closures_read_too() {
     assert_eq!(both.unwrap(), Some((b"1".to_vec(), Some((b"1".to_vec(), b"22".to_vec())))));
 }
 
-/// Keyspaces are made as long as there is room for what the store knows of them; then the error says whose
-/// room it is, nothing is made, and once one is dropped there is room again.
+/// Keyspaces are made until the memory for their metadata is used up. Then the error names the role without
+/// room, and nothing is made. Dropping one makes room again.
 #[test]
 fn keyspaces_are_as_many_as_there_is_room_for() {
     let world = World::new(3);
@@ -128,7 +128,7 @@ fn keyspaces_are_as_many_as_there_is_room_for() {
     db.ordered(&name(made)).open().unwrap();
 }
 
-/// Partitions count as keyspaces do.
+/// Partitions count like keyspaces.
 #[test]
 fn partitions_are_as_many_as_there_is_room_for() {
     let world = World::new(3);
@@ -149,8 +149,8 @@ fn partitions_are_as_many_as_there_is_room_for() {
     events.partition(name(made)).unwrap();
 }
 
-/// A thousand snapshots, each with writes of its own, of which several fall into each write buffer: the
-/// budget holds beside them, and their files have what was written a few times over at most.
+/// A thousand snapshots, each with its own writes, several for each write buffer: the budget holds, and their
+/// files have at most a few times the written bytes.
 #[test]
 fn a_thousand_snapshots_are_within_the_budget() {
     let world = World::new(5);
@@ -170,7 +170,7 @@ fn a_thousand_snapshots_are_within_the_budget() {
     world.run_until_idle();
     let stats = db.stats();
     assert_eq!((stats.snapshots.alive, role(&db, "kept write buffers").refusals), (1000, 0));
-    // Some 30 snapshots fall into a write buffer.
+    // Some 30 snapshots share a write buffer.
     let written_bytes = 10_000 * 488;
     assert!(stats.space.history_bytes <= (2 + 5) * written_bytes, "{stats:?}");
     for (index, snapshot) in (0..).zip(&taken).step_by(37) {
@@ -180,8 +180,8 @@ fn a_thousand_snapshots_are_within_the_budget() {
     }
 }
 
-/// While what snapshots keep cannot be written to files, writers go on as long as the budget has room. Then
-/// they are told why there is none, and once the snapshots are gone there is.
+/// While history cannot be written to files, writers continue as long as the budget has room. Then writes
+/// fail with an error that names the cause. Once the snapshots are dropped there is room again.
 #[test]
 fn writers_are_told_when_snapshots_keep_too_much() {
     let world = World::new(6);
@@ -206,17 +206,17 @@ fn writers_are_told_when_snapshots_keep_too_much() {
     let again = write(&mut taken, 10_000).unwrap_err();
     assert!(matches!(again, Error::Full { .. }), "{again}");
     assert_eq!(items.get(1u64.to_be_bytes()).unwrap().as_deref(), Some(&[7; 1000][..]));
-    // Nobody else does anything in between.
+    // No background work runs in between.
     taken.clear();
     write(&mut Vec::new(), 500).unwrap();
-    // The disk has room again: snapshots may be as many as they like.
+    // The disk has room again: any number of snapshots is possible.
     world.fail(&[]);
     write(&mut taken, 3000).unwrap();
     assert!(db.stats().snapshots.history_tables > 0);
 }
 
-/// Range tombstones that together are several times the budget: their writers are slowed until merges have
-/// dropped those that hide nothing, and no item is lost.
+/// Range tombstones of several times the budget in total. Writers are slowed until merges have dropped the
+/// tombstones that hide nothing. No item is lost.
 #[test]
 fn range_tombstones_are_within_the_budget() {
     const COUNT: u32 = 3000;
@@ -245,8 +245,8 @@ fn range_tombstones_are_within_the_budget() {
     (0..COUNT / 10).for_each(|number| assert!(items.contains(name(number)).unwrap(), "{number}"));
 }
 
-/// Futures that were begun and are never polled again keep write buffers that no history can replace. Writers
-/// are then refused, with the role that has no room, and go on once the futures are gone.
+/// Futures that were polled once and never again keep write buffers that no history can replace. Writes then
+/// fail with the role that has no room, and succeed once the futures are dropped.
 #[test]
 fn writers_are_told_when_futures_keep_too_much() {
     let world = World::new(8);
@@ -284,8 +284,8 @@ fn number(key: &[u8]) -> u64 {
     u64::from_be_bytes(key.try_into().unwrap())
 }
 
-/// Thousands of iterators that stand in blocks of their own hold a part of the cache and no more. Those
-/// without room go on where they were, in both directions.
+/// Thousands of iterators, each in a block of its own, hold only a part of the cache. Iterators without room
+/// continue at their position, in both directions.
 #[test]
 fn idle_iterators_hold_a_part_of_the_cache() {
     const ITEMS: u64 = 60_000;
@@ -334,8 +334,8 @@ fn idle_iterators_hold_a_part_of_the_cache() {
     assert_eq!(role(&db, "iterators").bytes, 0, "they are gone");
 }
 
-/// The items that open iterators and cursors have read ahead are granted too: those that come when there is
-/// no room read none, and find the same items.
+/// The items that open iterators and cursors have read ahead come from the budget too. Iterators that get no
+/// room read none ahead, and find the same items.
 #[test]
 fn items_read_ahead_are_granted() {
     const ITEMS: u64 = 2000;
@@ -349,7 +349,7 @@ fn items_read_ahead_are_granted() {
     let mut held = Vec::new();
     for iterator in 0..3000 {
         let first = iterator * 601 % (ITEMS - 40);
-        // Of some, all was read when they began.
+        // Half of the ranges are read completely by their first step.
         let length = if iterator % 2 == 0 { 10 } else { 40 };
         let mut range = items.range(first.to_be_bytes()..(first + length).to_be_bytes());
         let mut cursor = items.cursor(first.to_be_bytes()..);
@@ -374,8 +374,8 @@ fn items_read_ahead_are_granted() {
     assert_eq!(role(&db, "items read ahead").bytes, 0, "they are gone");
 }
 
-/// Iterators that nobody steps keep no write buffer, however much is flushed meanwhile: neither those that
-/// have not begun nor those that stand at an item of a write buffer. They still have the items of then.
+/// Idle iterators keep no write buffer while others are flushed: neither new ones nor those at an item of a
+/// write buffer. They still return the items of their view.
 #[test]
 fn idle_iterators_keep_no_write_buffer() {
     let world = World::new(5);
@@ -413,7 +413,7 @@ fn idle_iterators_keep_no_write_buffer() {
     check(&db, "at the end");
 }
 
-/// What iterators of futures hold is granted as well.
+/// The blocks held by asynchronous iterators come from the budget as well.
 #[test]
 fn iterators_of_futures_hold_a_part_of_the_cache() {
     let world = World::new(6);
@@ -433,8 +433,8 @@ fn iterators_of_futures_hold_a_part_of_the_cache() {
     assert_eq!(role(&db, "iterators").bytes, 0, "they are gone");
 }
 
-/// Futures that are not polled when their block has come hold a bounded part of the cache, however many there
-/// are, and each finds its item once it is polled: by itself, or with all others.
+/// Any number of futures that are not polled after their block has arrived hold a bounded part of the cache.
+/// Each finds its item once it is polled: alone, or with all others.
 #[test]
 fn blocks_of_idle_futures_are_bounded() {
     for (is_scan, is_alone) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -474,7 +474,7 @@ fn blocks_of_idle_futures_are_bounded() {
     }
 }
 
-/// A future that was dropped while it waited for a block keeps no write buffer.
+/// A future that was dropped while waiting for a block keeps no write buffer.
 #[test]
 fn dropped_futures_keep_no_write_buffer() {
     use std::future::Future;

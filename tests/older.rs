@@ -1,4 +1,4 @@
-//! Files put back as they were: a log, or a manifest, of an earlier moment beside all else of a closed store.
+//! Older versions of files: a log or manifest of an earlier time is put back into a closed store.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use super::support::{
     Files, Model, Scratch, contents, files_but_lock, reader, says_what_to_do, small, write_files,
 };
 
-/// A closed store, and its files at moments before.
+/// A closed store, and its files at earlier times.
 struct Written {
     files: Files,
     earlier: Vec<Files>,
     model: Model,
 }
 
-/// Items in one log after the other, some flushed and some not.
+/// Writes items to one log after another, some flushed and some not.
 fn written(flushes: u32) -> Written {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).durability(Durability::Sync).open().expect("a new store");
@@ -38,8 +38,8 @@ fn written(flushes: u32) -> Written {
     Written { files: files_but_lock(&scratch.data()), earlier, model }
 }
 
-/// Puts each earlier state of the files of that kind back, one at a time; how many were refused, and how many
-/// made no difference. Anything else fails.
+/// Puts back each earlier state of the files of this kind, one at a time. Returns how many were refused, and
+/// how many made no difference; any other outcome fails.
 fn put_back(written: &Written, kind: &str) -> (u32, u32) {
     let (mut refused, mut harmless) = (0, 0);
     for moment in &written.earlier {
@@ -72,8 +72,9 @@ fn put_back(written: &Written, kind: &str) -> (u32, u32) {
     (refused, harmless)
 }
 
-/// A log that is put back whole has lost its end, which the manifest of a closed store knows. It was taken
-/// for all there is: the writes since were missing, and deleted items were back, without an error.
+/// An older log that is put back whole lacks its end; the manifest of a closed store records the end. Before
+/// this check, the store took it for complete: later writes were missing and deleted items came back, without
+/// an error.
 #[test]
 fn f14_a_closed_store_tells_an_older_log() {
     let written = written(1);
@@ -81,8 +82,8 @@ fn f14_a_closed_store_tells_an_older_log() {
     assert!(refused >= 3, "{refused}");
 }
 
-/// A manifest that is put back whole may name none of the logs that came later. They were removed as left
-/// over, with all that was written to them.
+/// An older manifest that is put back whole may name none of the later logs. Before this check, the store
+/// removed these logs as left over, with all their writes.
 #[test]
 fn f14_later_logs_tell_an_older_manifest() {
     let mut refused = 0;
@@ -92,7 +93,7 @@ fn f14_later_logs_tell_an_older_manifest() {
     assert!(refused >= 3, "{refused}");
 }
 
-/// What an older manifest does not name is salvaged all the same, whether it is refused or not.
+/// Logs that an older manifest does not name are still salvaged, whether the manifest is refused or not.
 #[test]
 fn later_logs_are_salvaged() {
     let written = written(1);
@@ -110,7 +111,7 @@ fn later_logs_are_salvaged() {
             contents(&keyspace)
         });
         let made: Vec<Model> = made.collect();
-        // Apart from each other where their order is not known.
+        // The items may be in separate keyspaces if their order is unknown.
         for (key, value) in &written.model {
             let is_there = made.iter().any(|model| model.get(key) == Some(value));
             assert!(is_there, "{key:?}: {salvaged:?}");

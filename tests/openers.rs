@@ -1,5 +1,5 @@
-//! Who opens a store when: locks left behind by the dead, forked processes, copies of a store in use,
-//! read-only file systems (line F18 of the fault model). Two openers at once are `bad_input`'s.
+//! Openers of a store: locks left by killed processes, forked processes, copies of a store in use, read-only
+//! file systems (line F18 of the fault model). `bad_input` tests two openers at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +16,10 @@ use super::child::{self, Running, command};
 use super::raw::{before_exec, die_with_parent};
 use super::support::{Model, Scratch, contents, reader, refused, small};
 
-/// Waits of a millisecond until a child has to have come so far.
+/// The most waits, of a millisecond each, for a child to be ready.
 const LOOKS_MAX: usize = 60_000;
 
-/// A new store with an item, and what it holds.
+/// A new store with an item, and its contents.
 fn made(data: &Path) -> (Db, Model) {
     let db = small(data).open().unwrap();
     let users = db.ordered("users").open().unwrap();
@@ -34,7 +34,7 @@ fn assert_holds(data: &Path, model: &Model) {
     db.close().unwrap();
 }
 
-/// Runs a role that makes the file `ready` beside the store, to there.
+/// Runs a role until it makes the file `ready` beside the store.
 fn start(role: &str, data: &Path) -> Running {
     let child = Running::start(command(&[], role, data));
     let ready = data.with_extension("ready");
@@ -49,7 +49,7 @@ fn start(role: &str, data: &Path) -> Running {
     panic!("the child hangs");
 }
 
-/// The child of `f18_stale_locks_hold_nobody`: has the store open until it is killed.
+/// The child of `f18_stale_locks_hold_nobody`: keeps the store open until it is killed.
 pub(crate) fn holder(data: &Path) {
     die_with_parent();
     let (_db, _) = made(data);
@@ -59,7 +59,7 @@ pub(crate) fn holder(data: &Path) {
     }
 }
 
-/// The lock of a process that was killed is nobody's, whatever its file holds; one that is gone is made anew.
+/// The lock of a killed process is free, with any content of its file. A missing LOCK is made anew.
 #[test]
 fn f18_stale_locks_hold_nobody() {
     let scratch = Scratch::new();
@@ -78,8 +78,8 @@ fn f18_stale_locks_hold_nobody() {
     assert!(data.join("LOCK").exists());
 }
 
-/// A reader makes a LOCK that is missing, which then keeps writers away, in a directory of its own user only:
-/// a LOCK of root or of somebody else would shut the owner out. Checks make none.
+/// A reader makes a missing LOCK, which then excludes writers, but only in a directory of its own user: a
+/// LOCK of root or another user would exclude the owner. Checks make none.
 #[test]
 fn f18_readers_make_the_lock_that_is_missing() {
     let scratch = Scratch::new();
@@ -110,8 +110,8 @@ fn f18_readers_make_the_lock_that_is_missing() {
     reader(&data).open().unwrap().close().unwrap();
 }
 
-/// Forks a process that has every descriptor of this one, until what is returned is dropped. It never runs
-/// anything of ours but the wait.
+/// Forks a process that has every descriptor of this one, until the returned value is dropped. The fork only
+/// waits.
 fn fork() -> Forked {
     let (mut until, end) = std::io::pipe().unwrap();
     let (mut forked, mut is_forked) = std::io::pipe().unwrap();
@@ -119,10 +119,10 @@ fn fork() -> Forked {
     let mut command = Command::new("true");
     let copied = Arc::clone(&end);
     before_exec(&mut command, move || {
-        // Its own copy of the writing end would keep it waiting for itself.
+        // With its own copy of the writing end, the fork would wait for itself.
         *copied.lock().unwrap() = None;
         is_forked.write_all(b"!").unwrap();
-        // The end of the pipe is what is waited for.
+        // Returns when the pipe is closed.
         let _ = until.read(&mut [0]);
     });
     let thread = std::thread::spawn(move || command.status().unwrap());
@@ -143,8 +143,8 @@ impl Drop for Forked {
     }
 }
 
-/// A process forked off while the store is open has copies of its descriptors, and the lock with them: the
-/// store that is closed is free all the same, and one that is open stays locked when the other ends.
+/// A process forked while the store is open has copies of its descriptors, the lock's included. Closing the
+/// store still frees it, and an open store stays locked when the fork ends.
 #[test]
 fn f18_forks_keep_no_lock_and_release_none() {
     let scratch = Scratch::new();
@@ -165,7 +165,7 @@ fn f18_forks_keep_no_lock_and_release_none() {
 pub(crate) fn forker(data: &Path) {
     die_with_parent();
     let (_db, _) = made(data);
-    // Nobody but the kernel closes its pipe, when this process is killed.
+    // Only the kernel closes the fork's pipe, when this process is killed.
     let _kept = fork();
     fs::write(data.with_extension("ready"), "").unwrap();
     loop {
@@ -175,20 +175,20 @@ pub(crate) fn forker(data: &Path) {
 
 const ROUND_KEYS: u32 = 300;
 
-/// Copies the files of a store that is written to, in that order.
+/// Copies the files of a store in this order while it is written to.
 fn copy_live(from: &Path, to: &Path, names: &[String]) {
     fs::create_dir(to).unwrap();
     for name in names {
         match fs::read(from.join(name)) {
             Ok(bytes) => fs::write(to.join(name), bytes).unwrap(),
-            // The store removes files.
+            // The store may have removed the file.
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
         }
     }
 }
 
-/// What a copy that was taken live comes to: refused with an error that names what is wrong, or a moment of
-/// the store's life; never anything else. `Some`: it opened.
+/// Checks a copy of a live store. It is either refused with an error that names the fault (`None`), or opens
+/// with the store's state at some time (`Some`).
 fn look_at_copy(copy: &Path) -> Option<()> {
     let db = match reader(copy).open() {
         Ok(db) => db,
@@ -206,7 +206,7 @@ fn look_at_copy(copy: &Path) -> Option<()> {
             Err(error) => panic!("{error:?}"),
         }
     }
-    // Each round writes all keys in their order.
+    // Each round writes all keys in order.
     let rounds: Vec<u32> = rounds.into_values().collect();
     let (newest, oldest) = (rounds.first().copied().unwrap_or(0), rounds.last().copied().unwrap_or(0));
     let falls = rounds.windows(2).all(|pair| pair[0] >= pair[1]);
@@ -223,8 +223,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A directory that is copied file by file while the store is written to, in any order of its files: the copy
-/// is refused, or it is the store as it was at some moment.
+/// A directory is copied file by file, in any order, while the store is written to. The copy is refused, or
+/// is the store as of some time.
 #[test]
 fn f18_live_copies_are_refused_or_whole() {
     let scratch = Scratch::new();
@@ -272,7 +272,8 @@ fn f18_live_copies_are_refused_or_whole() {
     println!("{opened} of 60 copies opened");
 }
 
-/// The child of `f18_read_only_file_systems_are_read`: mounts one that goes with the process.
+/// The child of `f18_read_only_file_systems_are_read`: mounts a file system that is unmounted with the
+/// process.
 pub(crate) fn on_read_only(data: &Path) {
     fs::create_dir(data).unwrap();
     let mount = |options: &str| {
@@ -287,7 +288,7 @@ pub(crate) fn on_read_only(data: &Path) {
     let store = data.join("store");
     let (db, mut model) = made(&store);
     db.close().unwrap();
-    // A store that was closed, one with a log to replay, and one that has no LOCK.
+    // A closed store, one with a log to replay, and one without LOCK.
     for round in 0..3 {
         if round == 1 {
             let db = small(&store).open().unwrap();
@@ -309,7 +310,7 @@ pub(crate) fn on_read_only(data: &Path) {
             assert_eq!(contents(&db.ordered("users").open().unwrap()), model);
             db.close().unwrap();
         } else {
-            // What a lock is taken on cannot be made here, and without it nobody reads.
+            // LOCK cannot be made here, and readers need it.
             let error = refused(reader(&store));
             assert!(matches!(error, Error::LockMissing { .. }), "{error:?}");
             assert!(error.to_string().contains("has no file LOCK"), "{error}");
@@ -321,7 +322,7 @@ pub(crate) fn on_read_only(data: &Path) {
     assert_holds(&store, &model);
 }
 
-/// On a read-only file system a store is refused to writers, by name, and read by readers.
+/// On a read-only file system writers get an error that names the cause, and readers can open the store.
 #[test]
 fn f18_read_only_file_systems_are_read() {
     let scratch = Scratch::new();
@@ -336,14 +337,14 @@ fn f18_read_only_file_systems_are_read() {
     assert!(output.status.success(), "{printed}{complaint}");
 }
 
-/// When a process is killed while one that it forked still has its descriptors, the store stays locked until
-/// that one ends too: nobody writes beside what may still write.
+/// If a process is killed while its fork still has its descriptors, the store stays locked until the fork
+/// ends too: the fork could still write.
 #[test]
 fn f18_the_lock_outlives_its_opener_in_a_fork() {
     let scratch = Scratch::new();
     let data = scratch.data();
     start("forker", &data).kill();
-    // The forked process waits for a pipe whose last writer has just gone, and then it ends.
+    // The forked process waits on a pipe whose last writer has just ended; then it ends.
     let model = Model::from([(b"ann".to_vec(), b"1".to_vec())]);
     for _ in 0..LOOKS_MAX {
         match small(&data).open() {

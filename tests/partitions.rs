@@ -1,4 +1,4 @@
-//! Keyspaces that are divided into partitions that the caller names.
+//! Keyspaces with explicit partitions, which the caller names.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn is_dropped<T>(result: trine::Result<T>) -> bool {
     matches!(result, Err(Error::Dropped { .. }))
 }
 
-/// Partitions are maps of their own, in memory, in tables and after a reopening, also one without a name.
+/// Each partition is a map of its own, in memory, in tables and after a reopen. The empty name is valid too.
 #[test]
 fn a_key_is_of_its_partition() {
     let world = World::new(1);
@@ -54,7 +54,7 @@ fn a_key_is_of_its_partition() {
     assert!(db.verify(|_| {}).unwrap().findings.is_empty());
 }
 
-/// Names, and openings in another way than a keyspace was made, are refused.
+/// Invalid names, and opening a keyspace with another partitioning than it was made with, are refused.
 #[test]
 fn what_no_partition_is_is_refused() {
     let world = World::new(1);
@@ -84,8 +84,8 @@ fn what_no_partition_is_is_refused() {
     assert!(events.drop_partition("there").is_err());
 }
 
-/// A partition that is dropped is gone for new reads and for batches from before; snapshots and iterators
-/// from before see all of it, and another of the same name is empty.
+/// A dropped partition is gone for new reads and for earlier batches. Earlier snapshots and iterators see all
+/// of it. A new partition of the same name is empty.
 #[test]
 fn dropped_partitions_are_gone() {
     for in_tables in [false, true] {
@@ -123,7 +123,8 @@ fn dropped_partitions_are_gone() {
     }
 }
 
-/// Tables that are a dropped partition's alone are removed at once and unread; dropping many is one edit.
+/// Tables with only a dropped partition are removed at once without being read. Dropping many partitions is
+/// one edit.
 #[test]
 fn dropped_partitions_give_space_back() {
     let world = World::new(3);
@@ -146,7 +147,8 @@ fn dropped_partitions_give_space_back() {
     assert_eq!(events.stats().unwrap().items, 1000);
 }
 
-/// A drop holds after a crash, whatever was in memory; and what was made and written durably is there.
+/// After a crash dropped partitions stay dropped, also if their items were in memory, and partitions made and
+/// written durably are there.
 #[test]
 fn drops_outlive_crashes() {
     with_seeds("drops_outlive_crashes", 40, |seed| {
@@ -185,15 +187,15 @@ fn drops_outlive_crashes() {
             if rng.one_in(4) {
                 db.close().unwrap();
             } else {
-                // A process draws its file ids from its seed: no two have the same.
+                // A process draws its file ids from its seed, so each needs a different seed.
                 world = world.crash(*rng.choose(&[Crash::Power, Crash::Process]), 1000 + 4 * seed + round);
             }
         }
     });
 }
 
-/// What is dropped by age stays dropped after a crash, and so does the bound; a late partition goes when one
-/// that is wanted is made, and not when another late one is.
+/// Partitions dropped by `retain_from` stay dropped after a crash, and the bound persists. A partition below
+/// the bound can be made; making a partition within the bound drops it, making another below does not.
 #[test]
 fn old_partitions_are_dropped_for_good() {
     let mut world = World::new(12);
@@ -232,7 +234,8 @@ fn old_partitions_are_dropped_for_good() {
     events.partition("2026-01").unwrap();
     events.partition("2026-05").unwrap();
     assert_eq!((events.partitions().unwrap().len(), events.retained_from().unwrap()), (4, None));
-    // One that is asked for together with others stays; a late one beside it goes.
+    // Partitions below the bound that are asked for in the same call as a wanted one stay; others below it
+    // are dropped.
     assert_eq!(events.retain_from("2026-03").unwrap(), 1);
     events.create_partitions(["2026-01", "2026-02"]).unwrap();
     events.create_partitions(["2026-01", "2026-06"]).unwrap();
@@ -245,15 +248,15 @@ fn old_partitions_are_dropped_for_good() {
     assert!(self::events(&db).retain_from("2027").is_err());
 }
 
-/// Thousands of partitions are one write buffer, and there again after a reopening; nothing is kept of those
-/// that were dropped.
+/// Thousands of partitions share one write buffer, and exist after a reopen. Dropped ones leave nothing
+/// behind.
 #[test]
 fn thousands_come_and_go() {
     const COUNT: u32 = 3000;
     let world = World::new(5);
     let db = world.builder().memory_bytes(64 << 20).open().unwrap();
     let events = events(&db);
-    // One edit makes two thirds of them, and leaves the one that is there.
+    // One edit makes two thirds of them, and leaves the existing one unchanged.
     events.partition(1_u32.to_be_bytes()).unwrap().put("key", "its own").unwrap();
     events.create_partitions((0..COUNT / 3 * 2).map(u32::to_be_bytes)).unwrap();
     assert_eq!(events.partitions().unwrap().len(), COUNT as usize / 3 * 2);
@@ -281,7 +284,7 @@ fn thousands_come_and_go() {
     assert!(manifest(&db) * 10 < full, "{} of {full} bytes", manifest(&db));
 }
 
-/// What is dropped stays dropped when a store is salvaged, with its items still in the log.
+/// A salvaged store has no dropped partitions, also if their items are still in the log.
 #[test]
 fn salvages_leave_dropped_partitions() {
     let (world, target) = (World::new(6), World::new(7));

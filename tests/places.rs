@@ -1,5 +1,5 @@
-//! What futures promise wherever their blocks are read: in a simulated world, by rings, by threads and one
-//! after another.
+//! The guarantees of futures under every read method: in a simulated world, by rings, by a thread pool, and
+//! by one read after another.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -18,17 +18,17 @@ use super::asynchronous::{
 use super::rng::Rng;
 use super::support::{Scratch, files};
 
-/// A store of which nothing is cached, and where it is.
+/// A store with an empty cache, and its environment.
 struct Place {
     name: &'static str,
-    /// Else it is on files.
+    /// `None`: the store is on files.
     world: Option<World>,
     scratch: Scratch,
     db: Db,
     items: Keyspace<Ordered>,
 }
 
-/// Readers of the system; the world has its own.
+/// The read methods on files; the world has its own.
 const READERS: [&str; 3] = ["ring", "pool", "pread"];
 
 fn places() -> impl Iterator<Item = Place> {
@@ -50,7 +50,7 @@ fn places_with(settings: &'static [(&str, u64)]) -> impl Iterator<Item = Place> 
 }
 
 impl Place {
-    /// Waits for all, none of them by a ring of this thread's.
+    /// Waits for all futures, none of them through a ring of this thread.
     fn all<F: Future + Unpin>(&self, futures: Vec<F>) -> Vec<F::Output> {
         match &self.world {
             Some(world) => run_by_hand(world, futures),
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// Its tables, and what is in them.
+    /// Its tables and their bytes.
     fn tables(&self) -> Vec<(String, Vec<u8>)> {
         let files = match &self.world {
             Some(world) => {
@@ -80,7 +80,7 @@ impl Place {
         }
     }
 
-    /// Waits until nothing is read for futures.
+    /// Waits until no read of a future is in flight or waiting.
     fn rest(&self) {
         loop {
             self.world.iter().for_each(World::run_until_idle);
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-/// Any number of gets of one cold block are one read of the device.
+/// Any number of gets of one uncached block cause one device read.
 #[test]
 fn a_block_is_read_once_for_all() {
     for place in places() {
@@ -109,7 +109,7 @@ fn a_block_is_read_once_for_all() {
 
 type Abandoned = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Polls all for so many turns of their executor, and gives up what is not ready then.
+/// Polls all futures for `turns` turns of their executor, then drops those that are not ready.
 async fn abandon(mut futures: Vec<Abandoned>, turns: u32) {
     let mut turn = 0;
     std::future::poll_fn(move |context| {
@@ -124,7 +124,7 @@ async fn abandon(mut futures: Vec<Abandoned>, turns: u32) {
     .await;
 }
 
-/// Gets, gets together and a scan, of items that no other region has.
+/// Gets, a multi-get and a scan of a region of items of its own.
 fn region(items: &Keyspace<Ordered>, number: u64) -> Vec<Abandoned> {
     let first = number * 700;
     let mut futures: Vec<Abandoned> = Vec::new();
@@ -143,8 +143,8 @@ fn region(items: &Keyspace<Ordered>, number: u64) -> Vec<Abandoned> {
     futures
 }
 
-/// Futures that are given up after any number of turns, with their reads in a ring of their thread's or in
-/// the store's, leave nothing in flight; others find what is there.
+/// Futures dropped after any number of turns leave nothing in flight, whether their reads are in a ring of
+/// their thread or of the store. Other futures find their items.
 #[test]
 fn futures_are_given_up_anywhere() {
     for place in places() {
@@ -156,7 +156,7 @@ fn futures_are_given_up_anywhere() {
             } else {
                 smol::block_on(futures)
             }
-            // Beside one that is given up, another of the same blocks is not.
+            // Runs beside a future of the same blocks that is not dropped.
             let both = region(&place.items, 2 * round + 1);
             let kept = place.items.multi_get_async(&[key((2 * round + 1) * 700)]);
             let both = join(abandon(both, turns), kept);
@@ -171,7 +171,7 @@ fn futures_are_given_up_anywhere() {
     }
 }
 
-/// A block that is damaged is the failure of its keys, and of nobody else.
+/// A damaged block fails the gets of its keys and no others.
 #[test]
 fn damage_is_its_waiters() {
     for place in places() {
@@ -187,7 +187,7 @@ fn damage_is_its_waiters() {
     }
 }
 
-/// Whether it is not to be had for damage; everything else is there.
+/// Whether the get failed for damage; asserts that it found a value otherwise.
 fn is_lost(found: &trine::Result<Option<trine::Value>>, place: &str) -> bool {
     match found {
         Ok(found) => {
@@ -201,8 +201,8 @@ fn is_lost(found: &trine::Result<Option<trine::Value>>, place: &str) -> bool {
     }
 }
 
-/// Reads that end short, because their files do, are the failure of all who wait for them, whatever these
-/// are; what is cached is found meanwhile, and everything once the files are whole.
+/// Short reads, from truncated files, fail all operations that wait for them, of every kind. Cached items are
+/// still found, and all items once the files are whole.
 #[test]
 fn failed_reads_are_their_waiters() {
     for place in places() {
@@ -247,11 +247,11 @@ fn failed_reads_are_their_waiters() {
     }
 }
 
-/// With one read in flight at a time and a long line of gets, those that have a deadline find their value or
-/// end with it, those that have none find theirs, and who does not wait for its turn is told so.
+/// One read in flight at a time, and a long queue of gets. Gets with a deadline return their value or time
+/// out, gets without one return their value, and `try_get_async` answers `WouldBlock`.
 #[test]
 fn deadlines_end_waits_anywhere() {
-    /// Over before a read can be, before all reads of the line are, and after them.
+    /// Shorter than a read, shorter than all queued reads, and unlimited.
     const DEADLINES: [Duration; 3] = [Duration::from_nanos(1), Duration::from_millis(2), Duration::MAX];
     for place in places_with(&[("reads_in_flight", 1)]) {
         let number = |index: usize| index as u64 * 97 % 15_000;
@@ -282,8 +282,8 @@ fn deadlines_end_waits_anywhere() {
     }
 }
 
-/// A store that is closed with reads in flight ends: futures find their value or that it is closed, and
-/// nobody waits for ever.
+/// A store closed with reads in flight closes: each future returns its value or the error that the store is
+/// closed, and none waits forever.
 #[test]
 fn closing_ends_what_is_in_flight() {
     for Place { name, world, db, items, .. } in places() {
@@ -305,7 +305,7 @@ fn closing_ends_what_is_in_flight() {
     }
 }
 
-/// Each callback is called once and each answer of a queue is handed out once.
+/// Each callback is called once, and each answer of a queue is returned once.
 #[test]
 fn answers_come_once() {
     for place in places() {
@@ -337,7 +337,7 @@ fn answers_come_once() {
     }
 }
 
-/// Whatever reads fail and whenever, a future finds what is there or the failure, and afterwards everything.
+/// Under any read failures a future returns the value or the failure. Afterwards all items are found.
 #[test]
 fn futures_find_or_fail() {
     let mut failed = 0;
@@ -394,7 +394,8 @@ fn futures_find_or_fail() {
     assert!(failed > 50, "{failed} reads failed");
 }
 
-/// A scan by futures of few items reads few blocks; of many, its blocks in far fewer requests.
+/// An asynchronous scan of few items reads few blocks; one of many items reads its blocks in far fewer
+/// requests.
 #[test]
 fn scans_by_futures_read_ahead_what_they_go_on_to() {
     for is_by_hand in [false, true] {

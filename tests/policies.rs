@@ -1,5 +1,5 @@
-//! Merge policies as a user sees them: deletes leave within their bound, a queue stays quick to read, a full
-//! merge ends, and writers go on.
+//! Merge policies as a user sees them: tombstones are dropped within their age bound, a queue stays fast to
+//! read, a full merge ends, and writers go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ fn open(world: &World, above: u64, in_last: u64, within_s: u64) -> (Db, Keyspace
 }
 
 fn key(number: u32) -> [u8; 4] {
-    // Spread over the keys.
+    // Spread over the key space.
     number.wrapping_mul(0x9e37_79b9).to_be_bytes()
 }
 
@@ -26,8 +26,8 @@ fn tombstones(stats: &KeyspaceStats) -> u64 {
     stats.levels.iter().map(|level| level.tombstones).sum()
 }
 
-/// Deletes are gone from disk with what they deleted once their bound has passed, though nobody writes, reads
-/// or compacts; without a bound they stay.
+/// Tombstones and the items they deleted are gone from disk once their age bound has passed, without writes,
+/// reads or a compact call. Without a bound they stay.
 #[test]
 fn deletes_are_gone_within_their_bound() {
     const ITEMS: u32 = 20_000;
@@ -41,7 +41,7 @@ fn deletes_are_gone_within_their_bound() {
             db.settle().unwrap();
             (0..ITEMS).step_by(500).for_each(|number| items.delete(key(number)).unwrap());
             world.run_until_idle();
-            // In small steps: merges take their time.
+            // In small steps, because merges take time.
             for _ in 0..2000 {
                 world.advance_ns(BOUND_S * 500_000);
                 world.run_until_idle();
@@ -54,8 +54,8 @@ fn deletes_are_gone_within_their_bound() {
     }
 }
 
-/// Items are put at one end and deleted from the other, in order: however long that goes on, the first item
-/// is found past a bounded number of tombstones, with few reads, once merges had their turn.
+/// Items are put at one end and deleted from the other, in order, for a long time. Once merges have run,
+/// finding the first item passes a bounded number of tombstones with few reads.
 #[test]
 fn a_queue_does_not_slow_its_reader() {
     const LENGTH: u32 = 5000;
@@ -84,8 +84,8 @@ fn runs(keyspace: &Keyspace<trine::Ordered>) -> u64 {
     keyspace.stats().unwrap().levels.iter().map(|level| level.runs).sum()
 }
 
-/// With policies left to the store: new keys are written few times while they come, keys that are written
-/// again do not take much space, and what nobody writes to comes to few runs, though nobody asks for it.
+/// With policies left to the store: new keys are written few times while they arrive, overwritten keys take
+/// little space, and idle keyspaces come to few runs without a compact call.
 #[test]
 fn merges_go_by_what_is_written() {
     const ITEMS: u32 = 60_000;
@@ -109,7 +109,7 @@ fn merges_go_by_what_is_written() {
     let amplification = bytes as f64 / db.stats().write.key_value_bytes as f64;
     assert!(amplification < 3.5, "{amplification} times written");
     assert!(most_runs > 6 && bytes * 4 < leveled_bytes * 3, "{most_runs} runs, {bytes} of {leveled_bytes}");
-    // Merges have a pace of their own.
+    // Merges are paced.
     for _ in 0..2000 {
         world.advance_ns(20_000_000);
         world.run_until_idle();
@@ -130,7 +130,7 @@ fn merges_go_by_what_is_written() {
     assert_eq!(items.iter().count(), ITEMS as usize);
 }
 
-/// A full merge leaves one run without tombstones, whatever the policy.
+/// A full merge leaves one run without tombstones, under every policy.
 #[test]
 fn full_merges_make_one_run() {
     for (name, above, in_last) in POLICIES {
@@ -147,7 +147,7 @@ fn full_merges_make_one_run() {
     }
 }
 
-/// Writes that go on do not keep a full merge from its end.
+/// A full merge ends also under continuing writes.
 #[test]
 fn full_merges_end_under_writes() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Deleted ranges, end to end: what they cost readers, and that nothing is left of them or comes back.
+//! Range deletes, end to end: their cost for readers, and that deleted items leave nothing behind and do not
+//! come back.
 
 use trine::sim::World;
 use trine::{Db, Keyspace, Ordered};
@@ -24,7 +25,7 @@ fn open_with(world: &World, memory_bytes: u64) -> (Db, Keyspace<Ordered>) {
     (db, items)
 }
 
-/// After everything was deleted and merged there is no table: not of the items, not of the range.
+/// After all items were deleted and merged there is no table, neither of items nor of range tombstones.
 #[test]
 fn nothing_is_left_of_what_was_deleted() {
     let world = World::new(1);
@@ -61,13 +62,13 @@ fn nothing_is_left_of_what_was_deleted() {
     assert!(!world.files().unwrap().iter().any(is_table), "{:?}", world.files());
 }
 
-/// The blocks that a scan reads over a deleted stretch, in both directions, are a few for each run, however
-/// many items it held.
+/// A scan over a deleted range reads a few blocks for each run, in both directions, however many items the
+/// range held.
 #[test]
 fn a_deleted_stretch_costs_a_seek() {
     let reads = |count: u32| {
         let world = World::new(2);
-        // Enough for the fences of all tables, or a seek reads them too.
+        // Enough for the fences of all tables; otherwise a seek reads fence pages too.
         let (db, items) = open_with(&world, 1 << 20);
         fill(&items, 0..count + 100);
         db.flush().unwrap();
@@ -91,20 +92,20 @@ fn a_deleted_stretch_costs_a_seek() {
     for count in [4000, 20_000] {
         for (reads, runs) in reads(count) {
             println!("{reads} reads over {count} deleted items in {runs} runs");
-            // Both ends of the stretch for each scan and for the cursor, a block each.
+            // For each scan and for the cursor, one block at each end of the range.
             assert!(reads <= 6 * runs, "{reads} reads over {count} items in {runs} runs");
         }
     }
 }
 
-/// A deleted key stays deleted where the newer table tells by its fences alone that it has no item of it:
-/// with large values, each in a block of its own.
+/// A deleted key stays deleted where the newer table knows from its fences alone that it has no item of the
+/// key: with large values, each in a block of its own.
 #[test]
 fn large_values_do_not_come_back() {
     for bits in [0, 10] {
         let world = World::new(4);
         let db = world.builder().memory_bytes(64 << 20).open().unwrap();
-        // Runs stay where they are.
+        // No merges run.
         let items =
             db.ordered("items").set("level0_runs", 64).set("filter_bits_per_key", bits).open().unwrap();
         for index in 0..20 {
@@ -127,8 +128,8 @@ fn large_values_do_not_come_back() {
     }
 }
 
-/// Deleted items do not come back when merges take the range down step by step, with the store opened anew
-/// between, nor when later ranges meet earlier ones.
+/// Deleted items do not come back when merges move the range tombstone down level by level, with reopens
+/// between, nor when later ranges overlap earlier ones.
 #[test]
 fn nothing_comes_back() {
     let world = World::new(3);
@@ -170,8 +171,8 @@ fn tables(world: &World) -> usize {
     world.files().unwrap().iter().filter(|name| name.starts_with("table")).count()
 }
 
-/// After `clear` and a flush nothing is left of a keyspace on disk, and next to nothing was read for it,
-/// however much it held; its neighbour is as it was.
+/// After `clear` and a flush nothing of a keyspace is left on disk, and next to nothing was read for it,
+/// however large it was. Its neighbour is unchanged.
 #[test]
 fn a_clear_gives_space_back_without_reading() {
     for (clears, count) in [(true, 4000), (true, 40_000), (false, 40_000)] {
@@ -191,7 +192,7 @@ fn a_clear_gives_space_back_without_reading() {
         if clears {
             items.clear().unwrap();
         } else {
-            // A prefix is as good.
+            // A range delete of the prefix has the same effect.
             items.delete_range(b"item".to_vec()..b"iten".to_vec()).unwrap();
         }
         assert_eq!((items.iter().next().is_none(), items.approximate_len().unwrap()), (true, 0));
@@ -212,8 +213,8 @@ fn a_clear_gives_space_back_without_reading() {
     }
 }
 
-/// A file that a flush wrote for two keyspaces stays when one of them is cleared, without that one's pages,
-/// and goes when merges have taken the other's part out of it.
+/// A file that a flush wrote for two keyspaces stays when one is cleared, without that keyspace's pages. It
+/// is removed once merges have taken the other's slice out of it.
 #[test]
 fn a_shared_file_goes_with_its_last_part() {
     let world = World::new(9);
@@ -237,8 +238,8 @@ fn a_shared_file_goes_with_its_last_part() {
     assert_eq!((cleared.iter().count(), kept.iter().count()), (0, 10));
 }
 
-/// A snapshot reads on what was there before a clear, and the space returns when it goes; what is written
-/// after the clear is not touched.
+/// A snapshot from before a clear keeps its items, and their space is freed with the snapshot. Items written
+/// after the clear are not affected.
 #[test]
 fn a_snapshot_keeps_what_was_cleared() {
     let world = World::new(6);
@@ -267,7 +268,7 @@ fn a_snapshot_keeps_what_was_cleared() {
     assert_eq!(tables(&world) as u64, items.stats().unwrap().tables);
 }
 
-/// How many keys there are is not counted less by what tells of a range, nor more by what it hides.
+/// Range tombstones do not lower the number of keys themselves, and hidden items do not raise it.
 #[test]
 fn lengths_know_of_ranges() {
     let world = World::new(7);
@@ -298,8 +299,8 @@ fn lengths_know_of_ranges() {
     assert_eq!(len(), 10);
 }
 
-/// Very many ranges that overlap nothing: each key is found or not as it should be, memory stays within the
-/// budget, the first block that a get or scan comes to tells, and merges leave none of them.
+/// Very many disjoint ranges. Each key is found or absent as expected, and memory stays within the budget.
+/// The first block of a get or scan decides, and a full merge drops all ranges.
 #[test]
 fn very_many_ranges_are_borne() {
     const PAIRS: u32 = 30_000;
@@ -339,7 +340,7 @@ fn very_many_ranges_are_borne() {
     println!("{with_ranges} reads a get, then {without}; {bounds_bytes_max} bytes of bounds at most");
     assert!(with_ranges < without + 1.0);
     assert_eq!((items.stats().unwrap().items, items.approximate_len().unwrap()), (30_000, 30_000));
-    // A table's own memory, and no range.
+    // Only the table's own memory, and no ranges.
     let (bounds_bytes, tables) = (memory("table bounds"), items.stats().unwrap().tables);
     assert!(
         bounds_bytes_max > 100_000 && bounds_bytes < 800 * tables,

@@ -1,30 +1,31 @@
-//! Data much larger than the memory for its reads: what gets and scans cost at data : memory of 10, 100 and
-//! 1,000, memory being what the cache, filters and fences have together.
+//! Data much larger than the memory for reads: the cost of gets and scans at data : memory of 10, 100 and
+//! 1,000. The memory is the total of cache, filters and fences.
 //!
 //! One store of 64 MiB of keys and values is written with 64 KiB of such memory and then opened with more.
-//! What it holds follows from the numbers of the items, so that the model is a byte each.
+//! Its contents follow from the numbers of the items, so the model needs one byte for each.
 
 use trine::sim::{Crash, World};
 use trine::{Db, Keyspace, Ordered};
 
 use super::rng::Rng;
 
-/// Of keys and values, once merged.
+/// Bytes of keys and values, once merged.
 const DATA_BYTES: u64 = 64 << 20;
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;
-/// Some of them are deleted.
+/// More than fit in `DATA_BYTES`, because some are deleted.
 const ITEMS: usize = (DATA_BYTES as usize + (1 << 20)) / (KEY_BYTES + VALUE_BYTES);
-/// Steps of a get that read: a filter page, a fence page, the items' block.
+/// The steps of a get that read: a filter page, a fence page, a data block.
 const LOADS: [&str; 3] = ["FBLoad", "IBLoad", "DBLoad"];
-/// Items of a short scan: in four blocks of a run.
+/// Items of a short scan; they are in four blocks of a run.
 const SCANNED: usize = 100;
-/// Blocks of one run that it reads: one, one more and four ahead, or two fence pages and four; and where it
-/// goes on to another table one more and sixteen ahead.
+/// The most blocks of one run that a short scan reads: one, one more and four ahead; or two fence pages and
+/// four. Where the scan goes on to another table: one more and sixteen ahead.
 const SCAN_READS_A_RUN: u64 = 6;
 const SCAN_READS_A_RUN_MAX: u64 = SCAN_READS_A_RUN + 17;
 
-/// Memory of reads, and which of [`LOADS`] a get may need a device for: what that memory has no room for.
+/// The memory for reads, and the [`LOADS`] that may need a device read in a get, because they do not fit in
+/// it.
 struct Ratio {
     memory_bytes: u64,
     loads: [bool; 3],
@@ -39,12 +40,12 @@ const MEMORY_BYTES_LEAST: u64 = 64 << 10;
 
 fn open(world: &World, cache_bytes: u64) -> (Db, Keyspace<Ordered>) {
     let db = world.builder().memory_bytes(32 << 20).cache_bytes(cache_bytes).open().unwrap();
-    // Several runs, for reads to look into.
+    // Several runs, so that reads search more than one.
     let items = db.ordered("items").set("runs_per_level", 4).set("runs_in_last_level", 1).open().unwrap();
     (db, items)
 }
 
-/// In order of their numbers; in between there is room for keys that are nowhere.
+/// In the order of the numbers, with room between for absent keys.
 fn key(number: usize) -> [u8; KEY_BYTES] {
     let mut key = *b"item/0000000000/";
     let mut rest = number;
@@ -65,7 +66,7 @@ fn value(number: usize, version: i8) -> [u8; VALUE_BYTES] {
     std::array::from_fn(|index| seed[index % 8])
 }
 
-/// How often each item was written; below zero if it was deleted then.
+/// How often each item was written; negative if its last write was a delete.
 struct Model(Vec<i8>);
 
 impl Model {
@@ -83,10 +84,10 @@ impl Model {
         }
     }
 
-    /// Writes everything in random order, some of it again, and deletes some.
+    /// Writes all items in random order, overwrites some, and deletes some.
     fn fill(db: &Db, items: &Keyspace<Ordered>, rng: &mut Rng) -> Model {
         let mut model = Model(vec![0; ITEMS]);
-        // A step that has no factor in common with the count meets every number once.
+        // A step without a common factor with the count visits every number once.
         const STEP: usize = 7919 * 31;
         for first in (0..ITEMS).step_by(200) {
             let mut batch = db.batch();
@@ -123,7 +124,7 @@ impl Bench<'_> {
         self.db.stats().keyspaces[0].levels.iter().map(|level| level.runs).sum()
     }
 
-    /// Blocks a get reads on the average of many, each counted and within what its runs allow.
+    /// The average blocks read by a get; asserts that each get's count is within its bound for the runs.
     fn reads_a_get(&self, numbers: impl Iterator<Item = (usize, bool)>) -> f64 {
         let (runs, before) = (self.runs(), self.device_reads());
         let (mut gets, mut reads) = (0, 0);
@@ -143,21 +144,22 @@ impl Bench<'_> {
         reads as f64 / f64::from(gets)
     }
 
-    /// Gets: of what is there, one block and what filter and fence pages cost; of what is not, the pages.
+    /// Checks the reads of gets: for a present key one block and the filter and fence pages, for an absent
+    /// key only the pages.
     fn check_gets(&self, rng: &mut Rng) {
         let runs = self.runs() as f64;
         let [filter, fence, _] = self.ratio.loads.map(|load| f64::from(u8::from(load)));
-        // A filter is wrong about one key in fifty at most, over all runs.
+        // At most one key in fifty is a false positive, over all runs.
         let wrong = 0.02 * (fence + 1.0);
         let mut some = |count| (0..count).map(|_| self.model.present(rng)).collect::<Vec<_>>();
         let (warming, present, others) = (some(1000), some(2000), some(2000));
         self.reads_a_get(warming.into_iter().map(|number| (number, true)));
         let reads = self.reads_a_get(present.iter().map(|number| (*number, true)));
-        // In the last run the block is read in place of the filter.
+        // In the last run the block is read instead of the filter.
         let most = filter * (runs - 1.0) + fence + 1.0;
         assert!(reads <= most + if runs > 1.0 { wrong } else { 0.0 }, "{reads} of {most}, {runs} runs");
         let missed = self.reads_a_get(others.into_iter().map(|number| (number, false)));
-        // In the last run they cost a page of fences too, until it is known that they are many.
+        // In the last run absent keys cost a fence page too, until the store sees that they are frequent.
         assert!(missed <= filter * runs + 0.2 * fence + wrong, "{missed}, {runs} runs");
         println!("{runs} runs: {reads} reads a get, {missed} of what is not there");
         let before = self.device_reads();
@@ -168,11 +170,11 @@ impl Bench<'_> {
             }
         }
         let together = (self.device_reads() - before) as f64 / present.len() as f64;
-        // The gets of what is not there had made filters of the last run worth a read.
+        // The gets of absent keys had made the last run's filters worth a read.
         assert!(together <= most + wrong + 0.05, "{together} of {most}, {runs} runs");
     }
 
-    /// Scans: short ones cost a few blocks a run; of everything, forward and backward, no block is read
+    /// Checks scans: short ones cost a few blocks for each run; full ones, in both directions, read no block
     /// twice.
     fn check_scans(&self, rng: &mut Rng) {
         let runs = self.runs();
@@ -209,7 +211,7 @@ impl Bench<'_> {
         assert!(backward <= pages, "{backward} reads of {pages} pages");
     }
 
-    /// What reads have stays within what they were given.
+    /// The memory for reads stays within its limits.
     fn check_memory(&self) {
         let memory = self.db.stats().memory;
         let role = |name| memory.roles.iter().find(|role| role.name == name).unwrap();
@@ -220,16 +222,16 @@ impl Bench<'_> {
             .iter()
             .sum();
         let given_bytes = parts.iter().map(|role| role.limit_bytes).sum::<u64>() + around_bytes;
-        // The cache is asked in steps for what others have.
+        // The cache gives up memory to other roles in steps.
         let steps = self.ratio.memory_bytes / 8 * 7..=self.ratio.memory_bytes;
         assert!(steps.contains(&given_bytes), "{memory:?}");
     }
 }
 
-/// 64 MiB are written, read and merged with memory for reads of a thousandth, a hundredth and a tenth of
-/// them. A get reads no more than one block, and a page of filters and of fences a run where memory has no
-/// room for those; with all of them in memory one block at most, and nothing for what is not there. Scans
-/// read what they yield, once.
+/// Writes, reads and merges 64 MiB with read memory of a thousandth, a hundredth and a tenth of that. A get
+/// reads at most one block, and for each run a page of filters and of fences if they do not fit in memory.
+/// With all of them in memory it reads at most one block, and none for an absent key. Scans read each block
+/// once.
 #[test]
 fn reads_are_bounded_at_every_ratio() {
     let (world, mut rng) = (World::new(1), Rng::new(1));
@@ -254,8 +256,8 @@ fn reads_are_bounded_at_every_ratio() {
     }
 }
 
-/// With data 400 times the memory for reads, fences of the one run do not fit in it: sketches stand for them,
-/// so that a get reads hardly more than its block, also after the store was opened again.
+/// With data 400 times the memory for reads, the fences of the one run do not fit in it. Sketches replace
+/// them, so a get reads hardly more than its block, also after a reopen.
 #[test]
 fn sketches_spare_fence_pages() {
     let ratio = Ratio { memory_bytes: DATA_BYTES / 400, loads: [true, true, true] };

@@ -1,4 +1,4 @@
-//! Reads of several blocks: what they cost, and what a read that fails does to them.
+//! Reads of several blocks: their cost, and the effects of a failed read.
 
 use trine::sim::{Failure, Fault, Operation, Repeat, World};
 use trine::{Db, Error, Keyspace, Ordered};
@@ -15,7 +15,8 @@ fn value(number: u64) -> [u8; 100] {
     [number as u8; 100]
 }
 
-/// A store of some hundred blocks on the simulated machine, and a way to open it with nothing cached.
+/// A store of some hundred blocks on the simulated machine; returns a function that opens it with an empty
+/// cache.
 fn store(world: &World, memory_bytes: u64) -> impl Fn() -> (Db, Keyspace<Ordered>) {
     let open = move || {
         let db = world.builder().memory_bytes(memory_bytes).open().unwrap();
@@ -36,13 +37,14 @@ fn store(world: &World, memory_bytes: u64) -> impl Fn() -> (Db, Keyspace<Ordered
 /// directions.
 #[test]
 fn scans_read_ahead_what_they_go_on_to() {
-    // A request that the simulation ends short is read on block by block: of five machines one has none.
+    // If the simulation ends a request short, the rest is read block by block. Of five machines, one has no
+    // short request.
     let all = (1..=5).map(|seed| requests_of_scans(&World::new(seed)));
     let [blocks, requests] = all.min_by_key(|[_, requests]| *requests).unwrap();
     assert!(requests * 30 < blocks, "{blocks} blocks in {requests} requests");
 }
 
-/// Blocks and requests of the worse of two scans of everything, one in each direction.
+/// Blocks and requests of the worse of two full scans, one in each direction.
 fn requests_of_scans(world: &World) -> [u64; 2] {
     let open = store(world, 32 << 20);
     let (db, items) = open();
@@ -69,7 +71,7 @@ fn requests_of_scans(world: &World) -> [u64; 2] {
     [false, true].map(of_scan).into_iter().max_by_key(|[_, requests]| *requests).unwrap()
 }
 
-/// Keys in one block cost one read, however many there are, and neighbours go out as one request.
+/// Any number of keys in one block cost one read, and adjacent blocks are read in one request.
 #[test]
 fn a_block_is_read_once_for_all_its_keys() {
     let world = World::new(2);
@@ -84,7 +86,7 @@ fn a_block_is_read_once_for_all_its_keys() {
     assert!((2..=4).contains(&blocks) && after.reads - before.reads == 1, "{blocks} blocks");
 }
 
-/// Each key is answered once, with its number, found or not, whether from the device or from memory.
+/// Each key is answered once, with its index, found or not, from the device or from memory.
 #[test]
 fn answers_without_copies_are_for_their_keys() {
     let world = World::new(3);
@@ -109,8 +111,8 @@ fn answers_without_copies_are_for_their_keys() {
     }
 }
 
-/// What was deleted one by one is passed by one scan: those after it read nothing there, from either side,
-/// and see what is put there later. Who looks at the store as it was sees everything.
+/// One scan passes over keys that were deleted one by one. Later scans skip them without a read, from either
+/// end, and see later puts. An earlier snapshot still sees all items.
 #[test]
 fn what_was_deleted_is_passed_once() {
     let world = World::new(4);
@@ -145,8 +147,8 @@ fn what_was_deleted_is_passed_once() {
     assert_eq!(items.at(&then).iter().count() as u64, ITEMS_COUNT);
 }
 
-/// A read that fails fails what needs it, and leaves nothing behind: the same call finds everything later.
-/// What is read ahead of a scan, or for another key in the same request, is nobody's error.
+/// A failed read fails only the operations that need it, and leaves nothing behind: the same call succeeds
+/// later. Failed readahead of a scan, or of another key in the same request, causes no error.
 #[test]
 fn failing_reads_fail_what_needs_them() {
     let world = World::new(3);
@@ -204,8 +206,8 @@ fn failing_reads_fail_what_needs_them() {
     db.close().unwrap();
 }
 
-/// A get that waits for several runs at once reads what older ones have too, once: it is in the cache for the
-/// next. One that need not wait for them reads what a serial one does.
+/// A get that searches several runs at once reads blocks of older runs too, once: they are in the cache for
+/// the next get. A get that need not search them reads as much as a serial one.
 #[test]
 fn what_wide_gets_read_in_vain_is_not_read_again() {
     const RUNS: u64 = 4;
@@ -240,12 +242,12 @@ fn what_wide_gets_read_in_vain_is_not_read_again() {
             assert_eq!(items.get(key(number)).unwrap().as_deref(), Some(&value(number % RUNS)[..]));
             db.stats().io.device_reads - before
         };
-        // Far apart, so that no block has two of them.
+        // Far apart, so that no two are in one block.
         for number in (RUNS..).step_by(800).take(20) {
             let (new, old) = (number + RUNS - 1, number + 400);
             assert_eq!((reads_of(new), reads_of(old)), (newest, oldest), "{search} {filter}");
             assert_eq!((reads_of(new), reads_of(old)), (0, 0), "{search} {filter}");
-            // What was read for nobody.
+            // The blocks that no get has read yet.
             let before = db.stats().io.device_reads;
             let between = (u64::from_be_bytes(key(new)) + 1).to_be_bytes();
             assert_eq!(items.get(between).unwrap(), None);

@@ -1,4 +1,4 @@
-//! Random choices from a seed, and how a failing seed is told. SplitMix64 (Steele, Lea and Flood, 2014).
+//! Random choices from a seed, and reports of failing seeds. SplitMix64 (Steele, Lea and Flood, 2014).
 
 /// A stream of numbers decided by its seed.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Rng {
     }
 }
 
-/// Runs `test` with `count` seeds, or with those that the environment asks for.
+/// Runs `test` with `count` seeds, or with those set in the environment.
 pub(crate) fn with_seeds(name: &str, count: u64, test: impl Fn(u64)) {
     let number = |text: &str| text.parse::<u64>().unwrap();
     let [one, some] = ["TRINE_SEED", "TRINE_SEEDS"].map(|name| std::env::var(name).ok());
@@ -48,7 +48,7 @@ pub(crate) fn with_seeds(name: &str, count: u64, test: impl Fn(u64)) {
     }
 }
 
-/// Tells the seed of a test that panics.
+/// Reports the seed of a test that panics.
 struct Told<'n> {
     name: &'n str,
     seed: u64,

@@ -1,4 +1,4 @@
-//! Salvage where more than a block is damaged: footers, edits of the manifest, what is not there.
+//! Salvage with larger damage than a block: footers, edits of the manifest, missing files.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::support::{Files, Scratch, contents, files_but_lock, small, write_file
 const ITEMS_COUNT: u32 = 400;
 
 /// A closed store of three keyspaces, 400 items each in one table; the values begin with the keyspace's name.
-/// The first one is dropped if `drops` says so.
+/// `drops` says whether the first one is dropped.
 fn make(drops: Drops) -> Files {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).open().expect("a new store");
@@ -61,7 +61,7 @@ fn salvage_simulated(files: &Files, look: impl FnOnce(&Salvaged, &Db)) {
     );
 }
 
-/// The keyspace holds all items of `of`, and no other's.
+/// Asserts that the keyspace holds all items of `of` and no others.
 fn is_whole(keyspace: &Keyspace<Ordered>, of: &str) {
     let items = contents(keyspace);
     assert_eq!(items.len(), ITEMS_COUNT as usize, "{of}");
@@ -72,8 +72,8 @@ fn ordered(db: &Db, name: &str) -> Keyspace<Ordered> {
     db.keyspace(name).expect("it is there").ordered().expect("it is ordered")
 }
 
-/// With the end of a table damaged, each keyspace gets its own items, also where a part of the table was a
-/// dropped keyspace's, which stays dropped. There is no LOCK, as in a copy.
+/// If the end of a table is damaged, each keyspace still gets its own items. Slices of a dropped keyspace
+/// stay dropped. There is no LOCK, as in a copy.
 #[test]
 fn slices_are_told_apart_without_the_end_of_the_file() {
     let mut files = make(Drops::First);
@@ -88,8 +88,8 @@ fn slices_are_told_apart_without_the_end_of_the_file() {
     });
 }
 
-/// A keyspace of which the manifest's edit is lost comes back under another name, with all that is in its
-/// tables; the others are as they were.
+/// A keyspace whose edit in the manifest is lost comes back under another name, with all items of its tables.
+/// The other keyspaces are unchanged.
 #[test]
 fn lost_edits_lose_no_tables() {
     let files = make(Drops::None);
@@ -109,7 +109,7 @@ fn lost_edits_lose_no_tables() {
     });
 }
 
-/// The manifest of a store that is open, as it is now.
+/// The current manifest of an open store.
 fn manifest_of(data: &Path) -> (String, Vec<u8>) {
     let names = fs::read_dir(data).expect("it is there").map(|entry| entry.expect("an entry").file_name());
     let mut names = names.map(|name| name.into_string().expect("names are text"));
@@ -122,9 +122,9 @@ fn names<'f>(files: &'f Files, kind: &str) -> Vec<&'f String> {
     files.keys().filter(|name| name.starts_with(kind)).collect()
 }
 
-/// A store of one keyspace with two tables, the second of which has newer values of the first half of its
-/// keys and lacks one that was deleted; and its manifest from before the second. A keyspace that has the name
-/// of what a salvage would make is in both.
+/// A store of one keyspace with two tables. The second has newer values of the first half of the keys, and
+/// lacks one that was deleted. Also the manifest from before the second table. Both have a keyspace with a
+/// name that salvage would use.
 fn make_older() -> (Files, (String, Vec<u8>)) {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).open().expect("a new store");
@@ -154,9 +154,9 @@ fn count_of(keyspace: &Keyspace<Ordered>, value: &str) -> usize {
     contents(keyspace).values().filter(|found| ***found == *value.as_bytes()).count()
 }
 
-/// Under a manifest that was put back, all that the tables beside it hold is salvaged, and told apart from
-/// what it names; names that are taken are not used. If the logs of then are still there nothing is lost but
-/// in name.
+/// Under an older manifest, all items of tables that it does not name are salvaged into keyspaces apart from
+/// those it names. Names in use are not reused. If the logs of that time are still there, nothing is lost
+/// except the name.
 #[test]
 fn tables_that_an_older_manifest_does_not_name_are_salvaged() {
     let (mut files, (manifest, bytes)) = make_older();
@@ -165,7 +165,7 @@ fn tables_that_an_older_manifest_does_not_name_are_salvaged() {
         files.retain(|name, _| has_logs || !name.starts_with("log"));
         salvage(&files, |salvaged, db| {
             let users = ordered(db, "users");
-            // The log that held the others went with their flush.
+            // The log with the other items was removed after their flush.
             assert_eq!((count_of(&users, "old"), count_of(&users, "new")), (400, 0));
             let [doubtful] = &salvaged.doubtful[..] else { panic!("{salvaged:?}") };
             assert_eq!((doubtful.doubt, doubtful.of.as_deref()), (Doubt::Unnamed, Some("users")));
@@ -183,8 +183,8 @@ fn tables_that_an_older_manifest_does_not_name_are_salvaged() {
     }
 }
 
-/// A manifest that names tables which are gone, beside tables that it does not name, is an older one for
-/// their keyspace: nothing of it is sure.
+/// If a manifest names missing tables, and there are tables that it does not name, it is an older one for
+/// their keyspace: all its items are doubtful.
 #[test]
 fn what_an_older_manifest_names_is_apart_once_its_tables_are_gone() {
     let scratch = Scratch::new();
@@ -195,7 +195,8 @@ fn what_an_older_manifest_names_is_apart_once_its_tables_are_gone() {
         quiet.put(format!("{index:05}"), "quiet").expect("a write");
         users.put(format!("{index:05}"), "old").expect("a write");
         if index == ITEMS_COUNT / 2 || index == ITEMS_COUNT - 1 {
-            // One after the other: merged together they would share a file, which stays for the other's sake.
+            // One after the other: merged together they would share a file, which would stay for the other
+            // keyspace.
             quiet.compact().expect("merges");
             users.compact().expect("merges");
         }
@@ -219,7 +220,7 @@ fn what_an_older_manifest_names_is_apart_once_its_tables_are_gone() {
     });
 }
 
-/// Two tables, two logs, and any two files, under each other's names are all used.
+/// With the names of two tables, two logs, or any two files swapped, all files are used.
 #[test]
 fn files_under_the_names_of_others_are_salvaged() {
     let (files, _) = make_older();
@@ -242,8 +243,8 @@ fn files_under_the_names_of_others_are_salvaged() {
     assert!(count >= 10, "{count}");
 }
 
-/// With two pages of a table in each other's place, its end among them, no item comes back in another
-/// keyspace: what nobody can attribute is apart, and told.
+/// If two pages of a table are swapped, the end of the table among them, no item comes back in another
+/// keyspace. Items of unknown origin go to a separate keyspace and are reported.
 #[test]
 fn pages_in_each_others_place_mix_no_keyspaces() {
     let files = make(Drops::None);
@@ -251,7 +252,7 @@ fn pages_in_each_others_place_mix_no_keyspaces() {
     let pages = files[&table].len() / 4096;
     let (mut apart, mut sure) = (0, 0);
     for page in 1..pages - 1 {
-        // The footer is in the page before the last, the tail in the last.
+        // The footer is in the last page but one, the tail in the last.
         for other in (pages - 2..pages).filter(|other| *other != page) {
             let mut files = files.clone();
             let bytes = files.get_mut(&table).expect("it is there");
@@ -275,7 +276,7 @@ fn pages_in_each_others_place_mix_no_keyspaces() {
     assert!(apart > 1000 && sure > apart, "{apart} {sure}");
 }
 
-/// A table in many pieces, its end damaged, does not become as many keyspaces.
+/// A table in many pieces, with a damaged end, becomes one keyspace and not many.
 #[test]
 fn many_pieces_of_a_table_share_a_keyspace() {
     let scratch = Scratch::new();
@@ -304,14 +305,14 @@ fn many_pieces_of_a_table_share_a_keyspace() {
     });
 }
 
-/// A file that is missing, or is no file, costs its own items; nothing is salvaged into a place that is not
-/// empty.
+/// A missing file, or a directory in its place, costs only its own items. Salvage into a directory that is
+/// not empty is refused.
 #[test]
 fn what_is_not_there_is_passed_over() {
     let mut files = make(Drops::None);
     let table = files.keys().find(|name| name.starts_with("table")).expect("there is one").clone();
     files.remove(&table);
-    // Logs that are still there may have its items.
+    // Logs that are still there may have the table's items.
     let apart = |salvaged: &Salvaged| {
         assert!(salvaged.doubtful.iter().all(|one| one.doubt == Doubt::Log), "{salvaged:?}");
         salvaged.doubtful.iter().map(|one| one.writes).sum::<u64>()

@@ -1,5 +1,5 @@
-//! What a program may rely on where a `BTreeMap`, or a store with transactions, would do something else:
-//! the rows of docs/LIMITS.md under "What is different from other maps".
+//! Differences from a `BTreeMap`, or from a store with transactions, that a program may rely on: the rows of
+//! docs/LIMITS.md under "What is different from other maps".
 
 use std::ops::Bound;
 
@@ -19,8 +19,8 @@ fn keys(range: Range) -> Vec<String> {
     range.map(|item| String::from_utf8(item.unwrap().0.into()).unwrap()).collect()
 }
 
-/// Bounds in the wrong order, or that leave no key between them, have nothing in them, where a `BTreeMap`
-/// panics; a delete of such a range writes nothing.
+/// A range whose bounds are inverted, or leave no key between them, is empty, where a `BTreeMap` panics. A
+/// range delete of such bounds writes nothing.
 #[test]
 fn inverted_ranges_are_empty() {
     let (_world, db, items) = open(1);
@@ -49,8 +49,8 @@ fn inverted_ranges_are_empty() {
     assert_eq!((sequence(), items.iter().count()), (before, 3));
 }
 
-/// A key over the limit is refused where it is written, and absent where it is looked for; as a bound of a
-/// scan it does what its order says, and as a bound of a delete it is refused.
+/// A key over the limit is refused by writes and absent for reads. As a bound of a scan it is ordered as
+/// usual, as a bound of a range delete it is refused.
 #[test]
 fn long_keys_are_refused_or_absent() {
     let (_world, db, items) = open(2);
@@ -67,7 +67,7 @@ fn long_keys_are_refused_or_absent() {
     assert_eq!(keys(items.range(..=&long[..])), ["a", "b"]);
 }
 
-/// The empty key is a key, before all others; an empty value is a value.
+/// The empty key is a key, before all others; the empty value is a value.
 #[test]
 fn empty_keys_and_values_are_items() {
     let (_world, db, items) = open(3);
@@ -86,8 +86,7 @@ fn empty_keys_and_values_are_items() {
     assert_eq!(keys(items.iter()), ["a"]);
 }
 
-/// A write tells nothing of what was there: deletes of absent keys succeed, and a put takes the place of any
-/// other.
+/// A write does not report the previous value: deletes of absent keys succeed, and a put replaces any other.
 #[test]
 fn writes_do_not_look() {
     let (_world, db, items) = open(4);
@@ -102,8 +101,8 @@ fn writes_do_not_look() {
     assert_eq!(db.stats().io.reads, reads);
 }
 
-/// A range sees the moment at which it was made, not that of its first step; its thread may write what it
-/// walks over.
+/// A range has a view from when it was made, not from its first step. Its thread may write the range's keys
+/// meanwhile.
 #[test]
 fn ranges_see_the_moment_they_were_made() {
     let (_world, db, items) = open(5);
@@ -121,9 +120,9 @@ fn ranges_see_the_moment_they_were_made() {
     assert_eq!(cursor.next().unwrap(), Some((&b"a"[..], &b"1"[..])));
 }
 
-/// There are no transactions: what was read may have changed before a write that depends on it, and the later
-/// commit wins. A batch is not read before it is committed, and takes effect in the order of its commit, not
-/// of its making.
+/// There are no transactions: a value may change between a read and a write that depends on it, and the later
+/// commit wins. A batch cannot be read before its commit, and batches take effect in commit order, not in the
+/// order they were made.
 #[test]
 fn the_last_commit_wins() {
     let (_world, db, items) = open(6);
@@ -145,7 +144,7 @@ fn the_last_commit_wins() {
     assert_eq!(items.get("key").unwrap().as_deref(), Some(&b"first"[..]));
 }
 
-/// Within a batch the writes of a key take effect in their order, those of ranges among them.
+/// Within a batch, writes take effect in their order, range deletes included.
 #[test]
 fn batches_are_in_their_order() {
     let (_world, db, items) = open(7);
@@ -167,8 +166,8 @@ fn batches_are_in_their_order() {
     }
 }
 
-/// Whoever opens a keyspace by its name has the same one. The store stays open with the last thing that
-/// reads or writes it, and `close` ends it for all of them.
+/// Opening a keyspace by name twice gives handles of the same keyspace. The store stays open until the last
+/// handle that reads or writes is dropped, and `close` closes it for all handles.
 #[test]
 fn handles_are_of_one_keyspace_and_one_store() {
     let scratch = Scratch::new();
@@ -193,8 +192,8 @@ fn handles_are_of_one_keyspace_and_one_store() {
     assert!(open().is_ok());
 }
 
-/// Handles of a dropped keyspace answer `Dropped`, and so do ranges they make; a new keyspace of that name
-/// is another. Ranges and snapshots from before read on.
+/// Handles of a dropped keyspace answer `Dropped`, and so do ranges made from them. A new keyspace of that
+/// name is another one. Earlier ranges and snapshots can still be read.
 #[test]
 fn handles_of_a_dropped_keyspace_are_told() {
     let (_world, db, items) = open(8);
@@ -210,8 +209,7 @@ fn handles_of_a_dropped_keyspace_are_told() {
     assert_eq!(keys(items.at(&before).iter()), ["a"]);
 }
 
-/// The items of a range are results: a failed read is one of them, and the last one. Asked again, with a new
-/// range, the store answers.
+/// The items of a range are results. A failed read is the last of them. A new range continues to work.
 #[test]
 fn ranges_end_with_their_error() {
     let (world, db, items) = open(9);

@@ -1,5 +1,5 @@
-//! Long snapshots and iterators: what they keep in memory goes to tables of their own, and they notice
-//! nothing.
+//! Long-lived snapshots and iterators: the memory they keep is moved to history tables, and their results do
+//! not change.
 
 use trine::sim::{Crash, Failure, Fault, Operation, Repeat, World};
 use trine::{Db, Error, FileReaderKind, Keyspace, KeyspaceAt, Ordered, Snapshot, block_on};
@@ -13,7 +13,7 @@ fn open(world: &World) -> (Db, Keyspace<Ordered>) {
     (db, users)
 }
 
-/// Puts and removals of keys that the seed chooses, also in `model`.
+/// Random puts and deletes by the seed, also applied to `model`.
 fn write(users: &Keyspace<Ordered>, model: &mut Model, rng: &mut Rng, count: usize) {
     for _ in 0..count {
         let key = format!("{:04}", rng.below(600)).into_bytes();
@@ -36,8 +36,8 @@ fn histories(world: &World) -> usize {
     world.files().unwrap().iter().filter(|name| name.starts_with("history")).count()
 }
 
-/// Snapshots taken at any moment, of which some share one, see what they saw while everything is written
-/// over many times; the memory they kept is given back, by tables that go with them.
+/// Snapshots taken at any time, some sharing a view, keep their contents while everything is overwritten many
+/// times. Their memory is freed: history tables replace it, and are removed with the snapshots.
 #[test]
 fn long_snapshots_keep_tables_and_no_memory() {
     with_seeds("long_snapshots_keep_tables_and_no_memory", 12, |seed| {
@@ -91,8 +91,8 @@ fn long_snapshots_keep_tables_and_no_memory() {
     });
 }
 
-/// Iterators and cursors that stand in the middle go on where they were, in both directions, though what they
-/// read from is moved under them; the memory is free though they have not stepped.
+/// Iterators and cursors in the middle of a range continue at their position, in both directions, though
+/// their source was moved. The memory is freed even before they step.
 #[test]
 fn iterators_follow_their_view() {
     with_seeds("iterators_follow_their_view", 12, |seed| {
@@ -142,8 +142,8 @@ fn iterators_follow_their_view() {
     });
 }
 
-/// A dropped keyspace stays with the snapshots from before, also what was only in memory; one made after the
-/// snapshot is not in it.
+/// A dropped keyspace stays in earlier snapshots, including items that were only in memory. A keyspace made
+/// after the snapshot is not in it.
 #[test]
 fn snapshots_keep_dropped_keyspaces() {
     let world = World::new(7);
@@ -162,8 +162,8 @@ fn snapshots_keep_dropped_keyspaces() {
     assert_eq!(users.at(&snapshot).iter().count(), 0);
 }
 
-/// Snapshots of one write buffer share one file: what they have in common is written once, and what changed
-/// between them a few times, not once for each of them.
+/// Snapshots of one write buffer share one file: common items are written once, and items changed between
+/// them a few times, not once for each snapshot.
 #[test]
 fn snapshots_of_one_buffer_share_a_file() {
     const COUNT: u64 = 64;
@@ -198,7 +198,7 @@ fn snapshots_of_one_buffer_share_a_file() {
     assert_eq!(histories(&world), 0);
 }
 
-/// A keyspace and what it holds, now or as of a snapshot.
+/// Keyspaces and their contents, now or as of a snapshot.
 type Held = Vec<(Keyspace<Ordered>, Model)>;
 
 /// A store beside its model, with snapshots.
@@ -217,7 +217,7 @@ impl Many {
         format!("{:03}", self.rng.below(300)).into_bytes()
     }
 
-    /// One random write, or one of the store as a whole.
+    /// One random write, or one operation on the whole store.
     fn act(&mut self) {
         let which = self.rng.below(2);
         let (key, other) = (self.key(), self.key());
@@ -287,8 +287,9 @@ impl Many {
     }
 }
 
-/// Many snapshots, dropped at random, see what they saw at every step, while keys and ranges are written and
-/// deleted, keyspaces are cleared, dropped and filled by ingests, and everything is flushed and merged.
+/// Many snapshots, dropped at random, keep their contents at every step. Meanwhile keys and ranges are
+/// written and deleted, keyspaces are cleared, dropped and filled by ingests, and everything is flushed and
+/// merged.
 #[test]
 fn many_snapshots_see_what_they_saw() {
     with_seeds("many_snapshots_see_what_they_saw", 6, |seed| {
@@ -314,7 +315,8 @@ fn many_snapshots_see_what_they_saw() {
     });
 }
 
-/// A history table that cannot be written keeps nobody from anything; what a crash leaves of one is removed.
+/// If a history table cannot be written, other operations are not affected. History files left by a crash are
+/// removed.
 #[test]
 fn history_tables_are_nobodys_trouble() {
     let world = World::new(9);
@@ -343,11 +345,11 @@ fn history_tables_are_nobodys_trouble() {
     assert_eq!(crate::support::contents(&users), model);
 }
 
-/// A process that dies while it writes history leaves a file that the next opening removes.
+/// A process that crashes while it writes history leaves a file; the next opening removes it.
 #[test]
 fn a_file_of_history_that_was_begun_is_removed() {
     let world = World::new(10);
-    // A write buffer takes a few turns.
+    // Flushing a write buffer takes a few turns.
     let db = world.builder().memory_bytes(8 << 20).open().unwrap();
     let users = db.ordered("users").open().unwrap();
     let mut model = Model::new();
@@ -373,8 +375,8 @@ fn a_file_of_history_that_was_begun_is_removed() {
     drop(snapshot);
 }
 
-/// Reads as of a snapshot of another store answer `Invalid`, each of them, and of one that was closed
-/// `Closed`; the stores go on.
+/// Every read at a snapshot of another store answers `Invalid`, and at one of a closed store `Closed`. The
+/// stores go on.
 #[test]
 fn snapshots_of_other_stores_are_refused() {
     fn is_invalid<T>(result: &trine::Result<T>) -> bool {

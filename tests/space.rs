@@ -1,4 +1,4 @@
-//! What a store takes on disk follows what is in it, not how often it was opened.
+//! The disk space of a store depends on its contents, not on how often it was opened.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +8,10 @@ use trine::{Access, Create, Db, FileReaderKind, Keyspace, Ordered, SpaceStats};
 
 use crate::support::{Scratch, small};
 
-/// A store of one small item, opened, written to and closed.
+/// The most bytes of a closed store with one small item.
 const CLOSED_BYTES_MAX: u64 = 256 << 10;
 
-/// Times that a store is opened.
+/// The number of openings.
 const ROUNDS: u32 = 250;
 
 fn open(world: &World) -> Db {
@@ -22,7 +22,7 @@ fn put(db: &Db, round: u32) {
     db.ordered("k").open().unwrap().put(round.to_be_bytes(), b"one small value").unwrap();
 }
 
-/// An empty store, and one with an item, take what their shortest files do; opened, they take no more.
+/// An empty store, and one with an item, take the bytes of their shortest files, and no more while open.
 #[test]
 fn a_small_store_takes_little() {
     let world = World::new(1);
@@ -42,15 +42,15 @@ fn a_small_store_takes_little() {
     assert!(world.calls() > calls);
 }
 
-/// However often a store is opened, written to and closed, or dies, it takes and reads what its contents ask
-/// for.
+/// A store that is opened, written and closed or crashed many times takes, and reads on opening, no more than
+/// its contents need.
 #[test]
 fn a_store_that_is_opened_often_stays_small() {
     for (ends_well, bytes_max) in [(true, 1 << 20), (false, 2 << 20)] {
         let (mut world, mut openings_read_bytes, mut read_bytes) = (World::new(2), Vec::new(), 0);
         for round in 0..ROUNDS {
             let db = open(&world);
-            // Of the world: also what was read before.
+            // The counter belongs to the world and includes earlier reads.
             openings_read_bytes.push(db.stats().io.read_bytes - read_bytes);
             put(&db, round);
             read_bytes = db.stats().io.read_bytes;
@@ -70,7 +70,7 @@ fn a_store_that_is_opened_often_stays_small() {
     }
 }
 
-/// Logs that hold much are flushed when the store is closed, and what was made ready is removed.
+/// Closing flushes large logs and removes standby files.
 #[test]
 fn a_closed_store_has_short_logs() {
     let world = World::new(3);
@@ -93,14 +93,15 @@ fn a_closed_store_has_short_logs() {
     assert_eq!(db.ordered("k").open().unwrap().iter().count(), 2000);
 }
 
-/// The roles one by one.
+/// The sum of all roles.
 fn sum(space: &SpaceStats) -> u64 {
     let tables = space.table_bytes + space.obsolete_table_bytes + space.history_bytes + space.new_table_bytes;
     let logs = space.log_bytes + space.standby_log_bytes + space.recycled_log_bytes;
     tables + logs + space.manifest_bytes + space.store_bytes + space.unnamed_bytes
 }
 
-/// Asserts that the roles add up to the files, all and kind by kind, and that the obsolete files are listed.
+/// Asserts that the roles add up to the files, in total and for each kind, and that all obsolete files are
+/// listed.
 fn check_space(world: &World, db: &Db, what: &str) -> SpaceStats {
     let space = db.stats().space;
     let length = |name: &String| world.contents(name).unwrap().len() as u64;
@@ -129,7 +130,7 @@ fn tables(world: &World) -> usize {
     world.files().unwrap().iter().filter(|name| name.starts_with("table")).count()
 }
 
-/// A store of some flushed and merged tables, with more in memory.
+/// A store with some flushed and merged tables, and more items in memory.
 fn filled(world: &World) -> (Db, Keyspace<Ordered>) {
     let db = world.builder().memory_bytes(2 << 20).open().unwrap();
     let items = db.ordered("k").open().unwrap();
@@ -141,7 +142,7 @@ fn put_all(items: &Keyspace<Ordered>, numbers: std::ops::Range<u32>) {
     numbers.for_each(|number| items.put((number * 7919 % 10_007).to_be_bytes(), [7; 100]).unwrap());
 }
 
-/// Once a write buffer has filled a log, no file is made for those that follow it.
+/// Once a write buffer has filled a log, later ones make no new log file.
 #[test]
 fn full_logs_are_used_again() {
     for value_bytes in [10, 100, 1000] {
@@ -164,8 +165,8 @@ fn full_logs_are_used_again() {
     }
 }
 
-/// At every turn of background work the roles add up to the files, with readers and without, through flushes,
-/// merges, an ingest, a snapshot, a checkpoint, a drop and another opening.
+/// At every turn of background work the roles add up to the files, with readers and without: through flushes,
+/// merges, an ingest, a snapshot, a checkpoint, a drop and a reopen.
 #[test]
 fn stats_add_up_to_the_files() {
     for seed in 0..3 {
@@ -191,7 +192,7 @@ fn stats_add_up_to_the_files() {
             run(&mut seen, "puts beside a snapshot");
         }
         for part in 0..60 {
-            // So few at a time that a log is seen half full.
+            // Few at a time, so that a log is seen half full.
             (0..25u32).for_each(|number| items.put((number * 60 + part).to_be_bytes(), [1; 1000]).unwrap());
             run(&mut seen, "a few large puts");
         }
@@ -226,7 +227,7 @@ fn stats_add_up_to_the_files() {
     }
 }
 
-/// After a crash a reader tells the files that are left over as such, and a writer removes them.
+/// After a crash a reader reports the left-over files as such, and a writer removes them.
 #[test]
 fn files_of_a_crash_are_unnamed() {
     for seed in 0..10 {
@@ -250,7 +251,7 @@ fn files_of_a_crash_are_unnamed() {
     }
 }
 
-/// An obsolete table is removed once its last reader is gone, whatever that is, without another write; until
+/// An obsolete table is removed once its last reader, of any kind, is gone, without a further write. Until
 /// then `stats` names the kind of reader.
 #[test]
 fn obsolete_tables_go_with_their_last_reader() {
@@ -302,7 +303,7 @@ fn obsolete_tables_go_with_their_last_reader() {
     assert_eq!(tables(&world), 0);
 }
 
-/// Once `compact` or `settle` has returned, no table is there but those of the store.
+/// When `compact` or `settle` returns, only the store's live tables exist.
 #[test]
 fn nothing_obsolete_outlives_a_compact() {
     for seed in 0..10 {
@@ -324,7 +325,7 @@ fn nothing_obsolete_outlives_a_compact() {
     }
 }
 
-/// Closing removes what nobody reads; what somebody reads is there until the next opening.
+/// Closing removes obsolete tables without readers; those with readers stay until the next opening.
 #[test]
 fn a_closed_store_has_no_obsolete_table() {
     for is_read in [false, true] {
@@ -344,15 +345,15 @@ fn a_closed_store_has_no_obsolete_table() {
     }
 }
 
-/// Lengths of the files in a directory.
+/// The total length of the files in a directory.
 fn directory_bytes(path: &Path) -> u64 {
     let length =
         |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.metadata().ok().map(|file| file.len());
     std::fs::read_dir(path).unwrap().filter_map(length).sum()
 }
 
-/// The same on a real file system, beside threads that read all the time: after `compact` the readers' calls
-/// end, and then the directory has what `stats` says and no obsolete table.
+/// The same on a real file system, with threads that read all the time. After `compact`, once their calls
+/// have ended, the directory matches `stats` and has no obsolete table.
 #[test]
 fn a_real_directory_has_what_stats_says() {
     let scratch = Scratch::new();
@@ -389,8 +390,7 @@ fn a_real_directory_has_what_stats_says() {
     assert_eq!((sum(&space), space.obsolete_table_bytes), (directory_bytes(&scratch.data()), 0));
 }
 
-/// A range that is compacted gives the space of what was deleted in it back, and nothing is written of tables
-/// beside it.
+/// Compacting a range frees the space of its deleted items, and rewrites no table outside the range.
 #[test]
 fn a_range_is_compacted_alone() {
     const GROUPS: u32 = 10;

@@ -1,4 +1,4 @@
-//! What the tests share: directories, a model beside the store, patched files. No tests of its own.
+//! Shared helpers of the tests: directories, models, patched files. No tests of its own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use trine::{
     Value,
 };
 
-/// Smallest budget that a user may give.
+/// The smallest budget that a user may set.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
-/// A directory that goes with the test; the store is in `data` in it.
+/// A directory that is removed with the test; the store is in `data` inside it.
 pub(crate) struct Scratch {
     directory: tempfile::TempDir,
 }
@@ -26,7 +26,7 @@ impl Scratch {
         self.directory.path()
     }
 
-    /// Where the store is, or will be.
+    /// The path of the store.
     pub(crate) fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
@@ -37,15 +37,16 @@ pub(crate) fn small(path: &Path) -> Builder {
     Db::builder(path).memory_bytes(MEMORY_BYTES_MIN).set("manifest_bytes", 16 << 10)
 }
 
-/// A builder that changes nothing.
+/// A builder that opens for reading only.
 pub(crate) fn reader(path: &Path) -> Builder {
     small(path).access(Access::ReadOnly)
 }
 
-/// Keys and values that a keyspace must hold.
+/// The expected items of a keyspace.
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The names of all maps of a store: of keyspaces, and of partitions behind theirs and a slash.
+/// The names of all maps of a store: each keyspace, or for a partitioned one `keyspace/partition` for each
+/// partition.
 pub(crate) fn names(db: &Db) -> Vec<String> {
     let of = |one: KeyspaceInfo| match one.is_partitioned {
         false => vec![one.name],
@@ -58,7 +59,7 @@ pub(crate) fn names(db: &Db) -> Vec<String> {
     db.keyspaces().into_iter().flat_map(of).collect()
 }
 
-/// The map of one of these names.
+/// The map of such a name.
 pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>> {
     let Some((keyspace, partition)) = name.split_once('/') else { return db.keyspace(name)?.ordered() };
     let missing = || Error::NoKeyspace { name: name.to_owned() };
@@ -77,14 +78,14 @@ pub(crate) fn find_hashed(db: &Db, name: &str) -> Option<Keyspace<Hashed>> {
     db.keyspace(name).and_then(|any| any.hashed()).ok()
 }
 
-/// Everything in the keyspace of that name, ordered or hashed.
+/// All items of the keyspace of that name, ordered or hashed.
 pub(crate) fn contents_of(db: &Db, name: &str) -> Model {
     let Some(hashed) = find_hashed(db, name) else { return contents(&find(db, name).expect("it is there")) };
     let own = |(key, value): (Value, Value)| (key.into(), value.into());
     hashed.iter_unordered().map(|item| own(item.expect("an undamaged store is read to its end"))).collect()
 }
 
-/// Everything in the keyspace.
+/// All items of the keyspace.
 pub(crate) fn contents(keyspace: &Keyspace<Ordered>) -> Model {
     keyspace
         .iter()
@@ -95,7 +96,7 @@ pub(crate) fn contents(keyspace: &Keyspace<Ordered>) -> Model {
         .collect()
 }
 
-/// Every file of the directory with its bytes.
+/// All files of a directory, with their bytes.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 pub(crate) fn files(directory: &Path) -> Files {
@@ -109,7 +110,7 @@ pub(crate) fn files(directory: &Path) -> Files {
         .collect()
 }
 
-/// As [`files`], without LOCK: who opens for writing may make it.
+/// As [`files`], without LOCK, which an opening for writing may make.
 pub(crate) fn files_but_lock(directory: &Path) -> Files {
     let mut files = files(directory);
     files.remove("LOCK");
@@ -123,7 +124,7 @@ pub(crate) fn write_files(directory: &Path, files: &Files) {
     }
 }
 
-/// Offsets of the header's fields, as docs/FORMAT.md has them.
+/// Offsets of the header's fields, as in docs/FORMAT.md.
 pub(crate) mod header {
     pub(crate) const KIND: usize = 8;
     pub(crate) const VERSION: usize = 12;
@@ -132,7 +133,7 @@ pub(crate) mod header {
     pub(crate) const CHECKSUM: usize = 48;
 }
 
-/// Makes the checksum of a changed header right again.
+/// Corrects the checksum of a changed header.
 pub(crate) fn seal_header(page: &mut [u8]) {
     let uid = page[header::UID..header::CHECKSUM].to_vec();
     let place = crc32c::crc32c_append(crc32c::crc32c(&uid), &[0; 8]);
@@ -149,7 +150,7 @@ pub(crate) fn refused(builder: Builder) -> Error {
     }
 }
 
-/// Checks the form of an error's message: one text of whole sentences that name what is concerned, no debug
+/// Checks the form of an error's message: one text of whole sentences that name the subject, without debug
 /// output.
 pub(crate) fn says_what_to_do(error: Error) -> Error {
     let text = error.to_string();

@@ -1,5 +1,5 @@
-//! Real threads on one store: readers beside writers, flushes and merges. Bounded by counts; nothing here
-//! depends on who is faster.
+//! Real threads on one store: readers beside writers, flushes and merges. Bounded by counts; nothing depends
+//! on the speed of a thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,12 +11,12 @@ const PAIRS_COUNT: usize = 500;
 const BATCHES_COUNT: u64 = 3000;
 const READS_COUNT: usize = 3000;
 
-/// The two keys of a pair; they lie far apart, in two keyspaces.
+/// The two keys of a pair, far apart and in two keyspaces.
 fn keys(pair: usize) -> (String, String) {
     (format!("left/{pair:05}"), format!("{:05}/right", PAIRS_COUNT - pair))
 }
 
-/// Writes pairs that are always equal; some batches delete both.
+/// Writes pairs of equal values; some batches delete both keys.
 fn write(db: &Db, spaces: &[Keyspace<Ordered>; 2], written: &AtomicU64, seed: u64) {
     let mut rng = Rng::new(seed);
     for number in 0..BATCHES_COUNT {
@@ -37,7 +37,7 @@ fn write(db: &Db, spaces: &[Keyspace<Ordered>; 2], written: &AtomicU64, seed: u6
     }
 }
 
-/// At one moment both keys of a pair have the same value, read singly and in order.
+/// At one snapshot both keys of a pair have the same value, by gets and by scans.
 fn read(db: &Db, spaces: &[Keyspace<Ordered>; 2], seed: u64) {
     let mut rng = Rng::new(seed);
     for number in 0..READS_COUNT {
@@ -53,13 +53,13 @@ fn read(db: &Db, spaces: &[Keyspace<Ordered>; 2], seed: u64) {
             of_right.reverse();
             assert_eq!(values(&left), of_right, "a torn batch");
         }
-        // Without a snapshot each read is of its own moment: it only must not fail.
+        // Without a snapshot each read has its own view; it only must not fail.
         spaces[0].get(&left_key).unwrap();
     }
 }
 
-/// Of several threads that close a store, none is told of the end before it has come: after each `close` the
-/// store can be opened.
+/// If several threads close a store, each `close` returns only after the store is closed: it can then be
+/// opened.
 #[test]
 fn every_close_is_the_whole_close() {
     let scratch = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn every_close_is_the_whole_close() {
                 scope.spawn(|| {
                     barrier.wait();
                     db.clone().close().unwrap();
-                    // Another of the three may have it open.
+                    // Another of the three threads may have it open.
                     match Db::open(&path) {
                         Ok(_) => drop(again.fetch_add(1, Ordering::Relaxed)),
                         Err(error) => assert!(matches!(error, trine::Error::Locked { .. }), "{error}"),
@@ -88,8 +88,8 @@ fn every_close_is_the_whole_close() {
     }
 }
 
-/// Two writers, two readers, flushes and merges: no batch is ever seen in part, and all of them are there
-/// after reopening.
+/// Two writers, two readers, flushes and merges: no batch is ever seen in part, and all batches are there
+/// after a reopen.
 #[test]
 fn batches_are_never_torn() {
     let parent = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn batches_are_never_torn() {
     read(&db, &spaces, 20);
 }
 
-/// Threads that open, use and drop keyspaces meet no error but that of a keyspace that is gone.
+/// Threads that open, use and drop keyspaces get no error except that a keyspace is gone.
 #[test]
 fn keyspaces_come_and_go_beside_readers() {
     let parent = tempfile::tempdir().unwrap();
@@ -167,8 +167,8 @@ fn keyspaces_come_and_go_beside_readers() {
     db.close().unwrap();
 }
 
-/// Ingests over each other, beside writers of keys between theirs and readers: each is seen whole or not at
-/// all, newer than the one before, and hides nothing that was written after it.
+/// Ingests over the same keys, with readers, and writers of keys between: each ingest is seen whole or not at
+/// all. It is newer than the one before, and hides no later write.
 #[test]
 fn ingests_are_seen_whole() {
     let parent = tempfile::tempdir().unwrap();
@@ -189,10 +189,10 @@ fn ingests_are_seen_whole() {
                 for number in 0..2000 {
                     ingest.put(format!("{number:05}/ingested"), round.to_be_bytes()).unwrap();
                 }
-                // Written before it is published, under a key of it: older.
+                // A write of an ingested key before the ingest is published is older.
                 space.put("01000/ingested", [0xff; 8]).unwrap();
                 ingest.finish().unwrap();
-                // And after: newer.
+                // A write after it is newer.
                 space.put("00000/after", round.to_be_bytes()).unwrap();
                 done.store(round, Ordering::Release);
             }
@@ -238,7 +238,7 @@ fn ingests_are_seen_whole() {
     assert!(all(&space) == before, "reopening changes nothing");
 }
 
-/// A snapshot that has a write has every ingest that came before it.
+/// A snapshot that includes a write includes every earlier ingest.
 #[test]
 fn snapshots_have_the_ingests_before_their_writes() {
     let directory = tempfile::tempdir().unwrap();
@@ -268,7 +268,7 @@ fn snapshots_have_the_ingests_before_their_writes() {
     });
 }
 
-/// Says that a thread has ended, also by a panic.
+/// Sets the flag when its thread ends, also by a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -277,9 +277,9 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A queue filled by one thread and emptied by another, who now and then puts back what he took: he finds
-/// every number in order, and at once what he put back. Others look at its first item meanwhile: it is one
-/// that he was or will be at.
+/// One thread fills a queue and another empties it; the second sometimes puts an item back. It finds every
+/// number in order, and an item put back immediately. A third thread reads the first item meanwhile: it is
+/// near the second's position.
 #[test]
 fn a_queue_is_emptied_in_order() {
     const ITEMS_COUNT: u64 = 30_000;
@@ -315,7 +315,7 @@ fn a_queue_is_emptied_in_order() {
                 continue;
             };
             assert_eq!(number, next, "not the first");
-            // What is counted as taken may be there still, but what is not is there.
+            // An item counted as taken may still be there; any other item is there.
             taken.store(next + 1, Ordering::Release);
             queue.delete(number.to_be_bytes()).unwrap();
             if rng.one_in(50) {

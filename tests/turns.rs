@@ -1,4 +1,5 @@
-//! Turns of futures: who waits for one, who does not take it, and gets of very many keys.
+//! The order of asynchronous reads: queued gets, gets that do not wait for a turn, and gets of very many
+//! keys.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use super::asynchronous::{EXECUTORS, ITEMS_COUNT, Wakes, cold, cold_on_files, ke
 use super::rng::Rng;
 use super::support::Scratch;
 
-/// Notes whose it is when it is woken.
+/// Records its number when it is woken.
 struct Noting(usize, Arc<Mutex<VecDeque<usize>>>);
 
 impl Wake for Noting {
@@ -21,14 +22,14 @@ impl Wake for Noting {
     }
 }
 
-/// With one read in flight at a time, 100,000 gets are all answered, in the order in which they came; who
-/// does not wait for its turn is told so.
+/// With one read in flight at a time, 100,000 gets are all answered, in order of arrival. `try_get_async`,
+/// which does not wait for its turn, answers `WouldBlock`.
 #[test]
 fn everybody_has_a_turn() {
     let world = World::new(5);
     let (db, items) = cold(&world, &[("reads_in_flight", 1)]);
     let (_, waker) = Wakes::new();
-    // Nobody else wants its block: who joins a read needs no turn.
+    // No other get needs this block: joining a read in flight needs no turn.
     let mut first = items.get_async(key(ITEMS_COUNT - 1));
     assert!(poll(&mut first, &waker).is_pending());
     let mut refused = items.try_get_async(key(10_000));
@@ -67,8 +68,8 @@ fn everybody_has_a_turn() {
     assert!(block_on(items.try_get_async(key(10_000))).unwrap().is_some());
 }
 
-/// Futures that have a turn and are not polled, as those of a stream while its taker waits for another, or
-/// that are forgotten, hold up nobody.
+/// Futures that have a turn and are not polled do not delay others: forgotten ones, or those of a stream
+/// whose consumer waits for another.
 #[test]
 fn who_is_not_polled_holds_up_nobody() {
     let mut all_waiting = 0;
@@ -79,7 +80,7 @@ fn who_is_not_polled_holds_up_nobody() {
             all_waiting += wait_in(executor, async move {
                 let mut forgotten: Vec<GetAsync> =
                     (0..4).map(|number| items.get_async(key(4000 * number + 2000))).collect();
-                // Its block is not here, but a thread may bring it before the poll has ended.
+                // The block is not cached, but a thread may read it before the poll ends.
                 forgotten.retain_mut(|get| poll(get, Waker::noop()).is_pending());
                 let waiting = forgotten.len();
                 forgotten.into_iter().for_each(std::mem::forget);
@@ -102,8 +103,8 @@ fn who_is_not_polled_holds_up_nobody() {
     assert!(all_waiting > 24, "{all_waiting} of 48 wait");
 }
 
-/// Of what was read for futures that are not polled, as much stays as its role has room for; the others find
-/// their items all the same, in any order.
+/// Blocks read for futures that are not polled are kept only as far as their role has room. All these futures
+/// still find their items, in any order.
 #[test]
 fn what_is_not_taken_is_bounded() {
     const BLOCKS: u64 = 3000;
@@ -139,8 +140,8 @@ fn what_is_not_taken_is_bounded() {
     assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
 }
 
-/// Gets of more keys than are begun at one poll are those of the map, each; others of the executor have their
-/// turn between.
+/// Multi-gets of more keys than one poll begins return the right answers. Other tasks of the executor run in
+/// between.
 #[test]
 fn many_keys_are_begun_in_parts() {
     let scratch = Scratch::new();
@@ -162,8 +163,8 @@ fn many_keys_are_begun_in_parts() {
     }
 }
 
-/// Threads that wait and futures that nobody looks at share reads of one small cache: whatever blocks are let
-/// go of, everybody finds its items.
+/// Waiting threads and idle futures share reads of one small cache. All find their items, whichever blocks
+/// are evicted.
 #[test]
 fn threads_and_idle_futures_share_reads() {
     let scratch = Scratch::new();

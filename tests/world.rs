@@ -1,4 +1,4 @@
-//! The simulated machine as a program that embeds the store would use it.
+//! The simulated machine, as an embedding program would use it.
 
 use trine::sim::{Crash, Failure, Fault, Operation, Repeat, Stop, World};
 use trine::{Db, Durability, Error, Keyspace, Ordered};
@@ -11,7 +11,7 @@ fn open(world: &World) -> (Db, Keyspace<Ordered>) {
     (db, users)
 }
 
-/// Writes, reads, flushes, merges and turns of background work that the seed chooses.
+/// Random writes, reads, flushes, merges and turns of background work, by the seed.
 fn work(db: &Db, world: &World, rng: &mut Rng) {
     let (users, names) = (db.ordered("users").open().unwrap(), db.ordered("names").open().unwrap());
     for step in 0..1500u32 {
@@ -38,7 +38,7 @@ fn work(db: &Db, world: &World, rng: &mut Rng) {
     db.settle().unwrap();
 }
 
-/// What `close` could not do is told to everyone who closes.
+/// Every `close` returns the error of closing.
 #[test]
 fn every_close_tells_what_failed() {
     let world = World::new(1);
@@ -49,7 +49,7 @@ fn every_close_tells_what_failed() {
     assert!(told[0] == told[1] && told[0].contains("log-"), "{told:?}");
 }
 
-/// A run of the seed: every call of the disk, with checksums of what was written, of two lives of a store.
+/// Every disk call of a run of the seed, with checksums of the written bytes, over two lives of a store.
 fn calls_of(seed: u64) -> Vec<String> {
     let world = World::new(seed);
     world.start_log();
@@ -65,7 +65,7 @@ fn calls_of(seed: u64) -> Vec<String> {
     [world.log(), after.log()].concat()
 }
 
-/// The same seed does the same to the disk, call by call and byte by byte; another seed does something else.
+/// The same seed makes the same disk calls with the same bytes; another seed makes others.
 #[test]
 fn a_seed_decides_everything() {
     with_seeds("a_seed_decides_everything", 8, |seed| {
@@ -77,8 +77,8 @@ fn a_seed_decides_everything() {
     });
 }
 
-/// A store that stops at any of its calls keeps what was synced, and the machine it stopped on goes on apart
-/// from the one that it left.
+/// A store that stops at any of its calls keeps its synced writes. The stopped machine and the one after the
+/// crash are independent.
 #[test]
 fn a_stopped_store_opens_again() {
     for index in 0..60 {
@@ -87,9 +87,9 @@ fn a_stopped_store_opens_again() {
         users.put("ann", "1").unwrap();
         db.sync().unwrap();
         world.stop([Stop::Before, Stop::Amid, Stop::After][index as usize % 3], index);
-        // What comes of it depends on where it stops.
+        // The result depends on where the machine stops.
         let _ = users.put("bob", "2").and_then(|()| db.flush()).and_then(|()| db.compact());
-        // So does this: the process is gone.
+        // So does this one: the process has ended.
         let _ = db.close();
         for crash in [Crash::Process, Crash::Power] {
             let (db, users) = open(&world.crash(crash, index));
@@ -99,7 +99,7 @@ fn a_stopped_store_opens_again() {
     }
 }
 
-/// Forks share nothing that is written after; files can be looked at, damaged and removed.
+/// Forks share no later writes. Files can be read, damaged and removed.
 #[test]
 fn forks_and_files_are_apart() {
     let world = World::new(3);
@@ -125,7 +125,7 @@ fn forks_and_files_are_apart() {
     assert!(gone.builder().open().is_err());
 }
 
-/// A fault meets the calls that it names, as often as it says.
+/// A fault affects the calls that it names, as often as it says.
 #[test]
 fn faults_meet_what_they_name() {
     let world = World::new(4);
@@ -145,9 +145,9 @@ fn faults_meet_what_they_name() {
     assert!(!world.is_stopped());
 }
 
-/// Whatever a sync of the log answers, the store takes no writes afterwards: also an interruption, which
-/// other calls are made again after, and want of space, which elsewhere clears by itself. Reads go on, and
-/// the next process has what was synced.
+/// After any error of a log sync the store takes no more writes. This includes an interruption, after which
+/// other calls are repeated, and a full disk, which elsewhere clears by itself. Reads go on, and the next
+/// process has all synced writes.
 #[test]
 fn f08_whatever_a_sync_answers_latches() {
     for (failure, says) in [
@@ -174,7 +174,7 @@ fn f08_whatever_a_sync_answers_latches() {
     }
 }
 
-/// A file system that becomes read-only under a store latches it, and says so; reads go on.
+/// A file system that becomes read-only latches the store with an error that says so; reads go on.
 #[test]
 fn f08_a_file_system_that_becomes_read_only_latches() {
     let world = World::new(7);
@@ -191,7 +191,7 @@ fn f08_a_file_system_that_becomes_read_only_latches() {
     assert_eq!(users.iter().count(), 1);
 }
 
-/// Budgets below the smallest of a real store are refused only below 128 KiB.
+/// A simulated world accepts budgets below the real minimum, down to 128 KiB.
 #[test]
 fn small_budgets_are_for_worlds() {
     let world = World::new(5);

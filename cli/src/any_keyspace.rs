@@ -1,31 +1,30 @@
-//! A keyspace or partition of either kind behind one face.
+//! A keyspace or partition of either kind behind one interface.
 //!
-//! `named` opens and makes one. Commands that need an order ask for
-//! [`AnyKeyspace::ordered`].
+//! `named` opens and makes one. Commands that need ordered keys call [`AnyKeyspace::ordered`].
 
 use trine::inspect::Explanation;
 use trine::{Batch, Error, Hashed, Keyspace, KeyspaceStats, Ordered, Partitioned, SettingValue, Value};
 use trine_workload::failure::Failure;
 
-/// See the module.
+/// A keyspace or partition, ordered or hashed.
 pub(crate) enum AnyKeyspace {
     Ordered(Keyspace<Ordered>),
     Hashed(Keyspace<Hashed>),
 }
 
-/// A keyspace of either kind whose partitions the caller names.
+/// An explicitly partitioned keyspace of either kind.
 pub(crate) enum AnyPartitioned {
     Ordered(Partitioned),
     Hashed(Partitioned<Hashed>),
 }
 
-/// The items of a keyspace, in the order of keys if it has one.
+/// The items of a keyspace, in key order if it is ordered.
 pub(crate) enum Items {
     Ordered(trine::Range),
     Hashed(trine::Unordered),
 }
 
-/// Calls what both kinds have.
+/// Makes a call that both kinds have.
 macro_rules! of_either {
     ($either:expr, $keyspace:ident => $call:expr) => {
         match $either {
@@ -97,7 +96,7 @@ impl AnyKeyspace {
         matches!(self, AnyKeyspace::Hashed(_))
     }
 
-    /// The keyspace, if its keys have an order.
+    /// The keyspace, if it is ordered.
     ///
     /// # Errors
     /// `Unordered` if it is hashed.

@@ -1,6 +1,6 @@
-//! What the program can be told: commands, their arguments and their help, in one place.
+//! The commands of the program, their arguments and their help, in one place.
 //!
-//! The help is the manual: every command says what it does, what it answers and shows an example.
+//! The help is the manual: every command says its purpose and its answers, and shows an example.
 
 mod bench;
 mod upkeep;
@@ -39,10 +39,10 @@ read never change or create it.";
 /// The heading of the options that every command takes.
 const EVERYWHERE: &str = "For every command";
 
-/// Imports, exports, looks into and tries Trine stores.
+/// Imports, exports, inspects and tries Trine stores.
 ///
-/// Trine is an embedded key-value store for very many small items, read far more often than written.
-/// This program works on a store (a directory) and its keyspaces (named maps inside it, ordered or hashed).
+/// Trine is an embedded key-value store for very many small items, read far more often than written. This
+/// program works on a store (a directory) and its keyspaces (named maps inside it, ordered or hashed).
 #[derive(Parser)]
 #[command(name = "trine", version, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Options every command takes, before or after its name.
+/// The options of every command, before or after its name.
 #[derive(Args)]
 pub(crate) struct Global {
     /// Answer in JSON, for machines; errors too.
@@ -101,8 +101,8 @@ pub(crate) enum Command {
 
 /// Prints the value of a key; exit code 1 if there is none.
 ///
-/// Text is printed as it is. A value that is not text is printed escaped (\xff); --raw gives its exact bytes,
-/// --hex hexadecimal digits. With --json: {"key":..,"value":..}, with "value_hex" where the value is not
+/// Text is printed as it is. A value that is not text is printed escaped (\xff); --raw prints its exact
+/// bytes, --hex hexadecimal digits. With --json: {"key":..,"value":..}, with "value_hex" if the value is not
 /// UTF-8.
 #[derive(Args)]
 #[command(
@@ -124,10 +124,10 @@ pub(crate) struct Get {
     pub(crate) raw: bool,
 }
 
-/// Stores a value under a key, replacing what was there.
+/// Stores a value under a key, replacing an earlier one.
 ///
 /// The store and the keyspace are created if they do not exist. Without --sync the value survives the end of
-/// every process; with it also the loss of power.
+/// every process; with it also a power cut.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine put data users 42 '{\"name\":\"Ann\"}'\n  \
                         trine put data images logo - < logo.png\n  \
@@ -148,12 +148,12 @@ pub(crate) struct Put {
     /// Key and value are given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
-    /// Return only when the value would survive the loss of power.
+    /// Return only when the value would survive a power cut.
     #[arg(long)]
     pub(crate) sync: bool,
 }
 
-/// Deletes a key. A key that is not there is no error.
+/// Deletes a key. An absent key is not an error.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine delete data users 42")]
 pub(crate) struct Delete {
@@ -166,14 +166,14 @@ pub(crate) struct Delete {
     /// The key is given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
-    /// Return only when the deletion would survive the loss of power.
+    /// Return only when the deletion would survive a power cut.
     #[arg(long)]
     pub(crate) sync: bool,
 }
 
-/// Deletes everything in a keyspace, at once whatever it holds, and gives its space back.
+/// Deletes all items of a keyspace of any size at once, and frees their space.
 ///
-/// The keyspace and its settings stay. Nothing is asked: what is gone is gone.
+/// The keyspace and its settings stay. There is no confirmation and no undo.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine clear data sessions")]
 pub(crate) struct Clear {
@@ -185,8 +185,8 @@ pub(crate) struct Clear {
 
 /// Lists items in key order, one a line: key, tab, value.
 ///
-/// Tabs, newlines, backslashes and bytes that are not text are escaped (\t, \n, \\, \xff), so that a line is
-/// always one item. With --json one JSON object a line, as `trine export --format jsonl` writes them.
+/// Tabs, newlines, backslashes and bytes that are not text are escaped (\t, \n, \\, \xff), so that each line
+/// is one item. With --json each line is one JSON object, as written by `trine export --format jsonl`.
 ///
 /// The items of a hashed keyspace come in no order, and a note on standard error says so; --prefix, --from,
 /// --to and --reverse are refused.
@@ -220,20 +220,20 @@ pub(crate) struct Scan {
 
 /// Loads rows of a file into a keyspace, creating store and keyspace if need be.
 ///
-/// Each row becomes one item. The key is the column named by --key (a number where there is no header), else
-/// the column `key`, else the first. The value is the column named by --value, or the whole row as JSON;
-/// without --key and --value a column `value` is taken, so that what `trine export` wrote comes back as it
-/// was. No column is lost unasked: others beside `value`, and two of one name, are refused.
+/// Each row becomes one item. The key is the column named by --key (a number if there is no header), else the
+/// column `key`, else the first. The value is the column named by --value, or the whole row as JSON; without
+/// --key and --value a column `value` is taken, so that files written by `trine export` are read back
+/// exactly. No column is dropped silently: others beside `value`, and two of one name, are refused.
 ///
 /// csv: RFC 4180, quotes and newlines in fields. tsv: fields as they are, with \t \n \r \\ for those bytes,
-/// no quotes. jsonl: one JSON object a line; a string gives its text, anything else its JSON. Lines end in
-/// LF, CRLF or CR, in one way in a file. Text is UTF-8; UTF-16 is refused. A first line `sep=;` names the
-/// separator; a first row that has another separator than the format is refused without --separator.
+/// no quotes. jsonl: one JSON object a line; a string gives its text, other values their JSON. Lines end in
+/// LF, CRLF or CR, the same throughout a file. Text is UTF-8; UTF-16 is refused. A first line `sep=;` names
+/// the separator; a first row with another separator than the format's is refused without --separator.
 ///
-/// The position in the file is committed with the rows (keyspace `.import`). An import that was killed goes
-/// on where it was when the same command is given again; a file that has changed since is refused. Standard
-/// input (FILE -) and pipes have no position and start anew. A bad row stops the import, after the rows
-/// before it are in.
+/// The position in the file is committed with the rows (keyspace `.import`). A killed import resumes at its
+/// position when the same command is given again; a file that has changed since is refused. Standard input
+/// (FILE -) and pipes have no position and start over. A bad row stops the import after the rows before it
+/// are committed.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine import data users users.csv --key id\n  \
                   trine import data names people.jsonl --key email --value name --skip-bad\n  \
@@ -246,18 +246,18 @@ pub(crate) struct Import {
     pub(crate) store: PathBuf,
     /// The keyspace to load into.
     pub(crate) keyspace: String,
-    /// The file, or - for standard input.
+    /// The file; - for standard input.
     pub(crate) file: PathBuf,
     /// The file's format; guessed from its extension (.csv, .tsv, .jsonl, .ndjson).
     #[arg(long)]
     pub(crate) format: Option<Format>,
-    /// The column that holds the key.
+    /// The column with the key.
     #[arg(long, value_name = "COLUMN")]
     pub(crate) key: Option<String>,
-    /// The column that holds the value; without it the whole row as JSON.
+    /// The column with the value; without it the whole row as JSON.
     #[arg(long, value_name = "COLUMN")]
     pub(crate) value: Option<String>,
-    /// The first row holds the columns' names (csv and tsv; the default).
+    /// The first row has the columns' names (csv and tsv; the default).
     #[arg(long, conflicts_with = "no_header")]
     pub(crate) header: bool,
     /// The first row is data; columns are called 1, 2, ...
@@ -268,7 +268,7 @@ pub(crate) struct Import {
     pub(crate) separator: Option<u8>,
     #[command(flatten)]
     pub(crate) by: MadeAs,
-    /// Forget where an earlier import of this file was and begin again.
+    /// Discard the position of an earlier import of this file and begin again.
     #[arg(long)]
     pub(crate) restart: bool,
     /// Leave bad rows out and count them, instead of stopping at the first.
@@ -278,7 +278,7 @@ pub(crate) struct Import {
     #[arg(long, value_name = "ROWS", default_value_t = 1000)]
     #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) batch: u32,
-    /// Print a line after each commit: the rows now in.
+    /// Print the number of committed rows after each commit.
     #[arg(long, hide = true)]
     pub(crate) acknowledge: bool,
 }
@@ -286,15 +286,15 @@ pub(crate) struct Import {
 /// Writes a keyspace's items, in key order, to a file or to standard output; those of a hashed keyspace in no
 /// order.
 ///
-/// What it writes, `trine import` reads back byte for byte. csv and tsv have the columns key, value and hex;
-/// hex says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and
-/// "value", or "key_hex" and "value_hex". On a terminal csv and tsv also have fields with control and format
-/// characters in hexadecimal; so they have with --safe, and fields that a spreadsheet would take for a
-/// formula have an apostrophe before them, which hex tells by a capital (K, V). A FILE appears complete or
-/// not at all; one that exists is left alone without --force.
+/// `trine import` reads the output back byte for byte. csv and tsv have the columns key, value and hex; hex
+/// says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and
+/// "value", or "key_hex" and "value_hex". On a terminal csv and tsv also write fields with control and format
+/// characters in hexadecimal. --safe does so too, and puts an apostrophe before fields that a spreadsheet
+/// would take for a formula; hex marks these by a capital (K, V). A FILE appears complete or not at all; an
+/// existing one is not replaced without --force.
 ///
-/// A keyspace with explicit partitions is written out one KEYSPACE/PARTITION at a time. `trine import
-/// --partition-by` makes a keyspace that is divided again, `trine import --hashed` one that is hashed.
+/// A keyspace with explicit partitions is exported one KEYSPACE/PARTITION at a time. `trine import
+/// --partition-by` makes a partitioned keyspace again, `trine import --hashed` a hashed one.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine export data users users.jsonl\n  \
                         trine export data users --format csv | gzip > users.csv.gz\n  \
@@ -302,30 +302,29 @@ pub(crate) struct Import {
 pub(crate) struct Export {
     /// The store's directory.
     pub(crate) store: PathBuf,
-    /// The keyspace to write out.
+    /// The keyspace to export.
     pub(crate) keyspace: String,
     /// The file; without it, standard output.
     pub(crate) file: Option<PathBuf>,
-    /// Replace FILE if it exists; of a symbolic link, the file that it names.
+    /// Replace FILE if it exists; for a symbolic link, the file that it names.
     #[arg(long)]
     pub(crate) force: bool,
     /// The format; guessed from the file's extension, jsonl on standard output.
     #[arg(long)]
     pub(crate) format: Option<Format>,
-    /// For a spreadsheet: no field is a formula or has control characters (csv and tsv).
+    /// For spreadsheets: no field is a formula or has control characters (csv and tsv).
     #[arg(long)]
     pub(crate) safe: bool,
 }
 
-/// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.
+/// Shows the contents and costs of a store: keyspaces, levels, memory, device traffic, space.
 ///
-/// Of a hashed keyspace the shape of its trie is shown, by height: nodes, tables, and the longest pile, the
+/// For a hashed keyspace the shape of its trie is shown, by height: nodes, tables, and the longest pile, the
 /// most runs of one node.
 ///
-/// Items are counted as they are kept: versions and deletions that are not merged away yet count. --exact
-/// counts keys. Of a keyspace that is divided, the largest partitions are shown. Reads are counted since this
-/// command opened the store. The program's own keyspaces, whose names begin with a dot, are left out without
-/// --all.
+/// Items are counted as stored: versions and deletions that are not yet merged away count. --exact counts
+/// keys. For a partitioned keyspace, the largest partitions are shown. Reads are counted since this command
+/// opened the store. The program's own keyspaces, whose names begin with a dot, are left out without --all.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space\n  \
                         trine stats data --exact")]
@@ -335,7 +334,7 @@ pub(crate) struct Stats {
     /// Also count the keys of each keyspace: reads all items.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Every partition, not the largest alone; with --json the statistics of each.
+    /// Show every partition, not only the largest; with --json the statistics of each.
     #[arg(long)]
     pub(crate) partitions: bool,
     /// Also the program's own keyspaces.
@@ -343,13 +342,12 @@ pub(crate) struct Stats {
     pub(crate) all: bool,
 }
 
-/// Reads every file of a store and says what is damaged, and which keys that concerns; exit code 1 if
-/// anything is.
+/// Reads every file of a store and reports damage, and the keys at risk; exit code 1 if there is any.
 ///
-/// Every block, every checksum, the order of keys, every filter and fence, and every record of the logs are
-/// checked; nothing is changed. A store that is open for writing elsewhere is refused. A finding names the
-/// file, the offset in it, what was expected there and what was found, and what is at risk: a range of keys,
-/// a part of the keys of a hashed keyspace, the writes after some number, everything, or nothing.
+/// It checks every block, every checksum, the order of keys, every filter and fence, and every record of the
+/// logs; nothing is changed. A store that is open for writing elsewhere is refused. A finding names the file,
+/// the offset in it, the expected and the found state, and the items at risk: a range of keys, a part of the
+/// keys of a hashed keyspace, the writes after some number, everything, or nothing.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine verify data\n  trine verify data --json | jq '.findings[].file'")]
 pub(crate) struct Verify {
@@ -357,12 +355,12 @@ pub(crate) struct Verify {
     pub(crate) store: PathBuf,
 }
 
-/// Gets a key and says where the store looked for it, what each place said and what that cost.
+/// Gets a key and shows each place that the store searched for it, with result and cost.
 ///
-/// Places are the write buffers (here: what the log held), then the tables from the newest run on: bounds,
+/// Places are the write buffers (here: the items of the log), then the tables from the newest run on: bounds,
 /// filter, fences, block. The store is opened for this one get, so that every block is read from the device.
-/// That the key is not there is an answer like any other: the exit code is 0. In a hashed keyspace the get
-/// passes one node of each height.
+/// An absent key is an answer like any other: the exit code is 0. In a hashed keyspace the get passes one
+/// node of each height.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine explain data users 42")]
 pub(crate) struct Explain {
@@ -377,27 +375,27 @@ pub(crate) struct Explain {
     pub(crate) hex: bool,
 }
 
-/// Shows what one file of a store is made of: its parts, in order, with what each says.
+/// Shows the parts of one file of a store, in order, each with its contents.
 ///
-/// STORE, manifests, logs and tables; damaged or not, and also while the store is open. Of a log, records
-/// behind damage are shown too, which no store would use. What each byte of a part means is in
-/// docs/FORMAT.md. A key of a hashed keyspace stands behind its place, 22 digits and a slash. With --json one
-/// JSON object a line.
+/// The file is STORE, a manifest, a log or a table, damaged or not, also while the store is open. Records of
+/// a log after damage are shown too, though no store would use them. docs/FORMAT.md has the meaning of each
+/// byte. Before a key of a hashed keyspace is its place, 22 digits, and a slash. With --json each line is one
+/// JSON object.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  trine dump data/STORE\n  trine dump data/log-0000000000000004 | grep ' item '"
 )]
 pub(crate) struct Dump {
-    /// The file, by the name that it has in the store.
+    /// The file, under its name in the store.
     pub(crate) file: PathBuf,
 }
 
-/// Makes a new store of everything in a damaged one that can still be read.
+/// Makes a new store from all readable items of a damaged one.
 ///
-/// The damaged store is not changed and must not be open for writing. Between the keys that are told to be at
-/// risk, items may be missing, and older versions of items, deleted ones included, may have come back. What
-/// may be older than it was, or another keyspace's, is put apart, into keyspaces whose names begin with
-/// `salvaged-`; each is told, with the reason. Exit code 0 if the new store was made, whatever was lost.
+/// The damaged store is not changed and must not be open for writing. Among the keys reported at risk, items
+/// may be missing, and older versions of items, deleted ones included, may have come back. Items that may be
+/// outdated, or of another keyspace, are put into separate keyspaces, whose names begin with `salvaged-`;
+/// each is reported, with the reason. Exit code 0 if the new store was made, even if items were lost.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine salvage data data-salvaged")]
 pub(crate) struct Salvage {
@@ -410,22 +408,22 @@ pub(crate) struct Salvage {
 /// Tries the store on this machine, about a minute, with real records, a kill and a check of every answer.
 ///
 /// Records are made from the sources of Rust packages found here (cargo's registry, or the toolchain's own);
-/// where there are none they are generated, and the report says so. The demo loads them in a process that it
-/// kills in the middle, reopens the store, checks that nothing acknowledged is missing, finishes the load,
-/// reopens with little memory, reads (present keys, absent keys, ranges, a snapshot) and prints what each
-/// cost. Exit code 1 if any answer was wrong.
+/// if there are none they are generated, and the report says so. The demo loads them in a process that it
+/// kills in the middle. It reopens the store, checks that no acknowledged record is missing, and finishes the
+/// load. It then reopens with little memory, reads (present keys, absent keys, ranges, a snapshot) and prints
+/// the cost of each. Exit code 1 if any answer was wrong.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine demo\n  trine demo --records 50000 --seconds 5 --json\n  \
                         trine demo --dir /mnt/ssd/try && trine stats /mnt/ssd/try/store")]
 pub(crate) struct Demo {
-    /// Work here and keep the store; the directory must be empty or new. Otherwise a temporary one is
-    /// removed.
+    /// Work in this directory, which must be empty or new, and keep the store; without it, a temporary one is
+    /// used and removed.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Keep the temporary directory and say where it is.
+    /// Keep the temporary directory and print its path.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Time for the reads, in all.
+    /// Time for all reads.
     #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
@@ -433,10 +431,10 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     #[arg(value_parser = value_parser!(u64).range(1000..=100_000_000))]
     pub(crate) records: u64,
-    /// Seed of every random choice.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Use generated records even where sources are found.
+    /// Use generated records even if sources are found.
     #[arg(long)]
     pub(crate) generate: bool,
 }
@@ -458,7 +456,7 @@ pub(crate) struct DemoLoad {
 /// Commands that do not take a store first.
 const COMMANDS_WITHOUT_A_STORE: [&str; 6] = ["dump", "bench", "demo", "demo-load", "completions", "man"];
 
-/// Moves the value of `--store` to where STORE stands, so that both spellings are one to the parser.
+/// Moves the value of `--store` to the position of STORE, so that the parser sees one form.
 pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {
     let mut rest = Vec::with_capacity(words.len());
     let mut store = None;
@@ -511,7 +509,7 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Every command a user sees has an example in its help, with the command's name in it.
+    /// Every visible command has an example in its help, with the command's name in it.
     #[test]
     fn every_command_shows_an_example() {
         for command in Arguments::command().get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -522,19 +520,19 @@ mod tests {
         }
     }
 
-    /// Every command has a store as its first argument, but for those that are known not to.
+    /// Every command has a store as its first argument, except the known ones.
     #[test]
     fn commands_without_a_store_are_known() {
         for command in Arguments::command().get_subcommands() {
             let first = command.get_positionals().next().map(|argument| argument.get_id().as_str());
             let is_without = COMMANDS_WITHOUT_A_STORE.contains(&command.get_name());
-            // The hidden command of the demo is only ever given by the program.
+            // Only the program itself gives the demo's hidden command.
             let has_store = first == Some("store") && command.get_name() != "demo-load";
             assert_eq!(has_store, !is_without, "{}", command.get_name());
         }
     }
 
-    /// `--store` may stand anywhere before `--`, in both spellings, and lands where STORE stands.
+    /// `--store` may be anywhere before `--`, in both spellings, and is moved to the position of STORE.
     #[test]
     fn store_may_be_an_option() {
         let expected = ["trine", "--memory", "64M", "get", "data", "users", "42"];

@@ -1,4 +1,4 @@
-//! A keyspace that is divided into partitions by any rule: lists, makes and drops its partitions.
+//! A keyspace partitioned by any rule: lists, makes and drops its partitions.
 
 use trine::{Any, Db, Error, Keyspace, KeyspaceStats, PartitioningInfo};
 use trine_workload::failure::Failure;
@@ -6,7 +6,7 @@ use trine_workload::failure::Failure;
 use crate::any_keyspace::AnyPartitioned;
 use crate::named;
 
-/// See the module.
+/// A partitioned keyspace, by the kind of its rule.
 pub(crate) enum Divided {
     Explicit(AnyPartitioned),
     ByKey(Keyspace<Any>),
@@ -20,7 +20,7 @@ pub(crate) struct PartitionSize {
 }
 
 impl Divided {
-    /// Opens a keyspace that exists and is divided; its rule is with it.
+    /// Opens an existing partitioned keyspace; returns its rule too.
     pub(crate) fn find(db: &Db, name: &str) -> Result<(Divided, PartitioningInfo), Failure> {
         let Some(info) = db.keyspaces().into_iter().find(|one| one.name == name) else {
             return Err(Error::NoKeyspace { name: name.to_owned() }.into());
@@ -43,7 +43,7 @@ impl Divided {
         }
     }
 
-    /// Makes those that are missing, together.
+    /// Makes the missing ones of these partitions, in one operation.
     pub(crate) fn make(&self, names: &[Vec<u8>]) -> trine::Result<()> {
         match self {
             Divided::Explicit(keyspace) => keyspace.create_partitions(names),
@@ -51,7 +51,7 @@ impl Divided {
         }
     }
 
-    /// Drops those partitions that exist; the result is their number.
+    /// Drops those of these partitions that exist; returns their number.
     pub(crate) fn drop_partitions(&self, names: &[Vec<u8>]) -> trine::Result<u64> {
         match self {
             Divided::Explicit(keyspace) => keyspace.drop_partitions(names),
@@ -59,7 +59,7 @@ impl Divided {
         }
     }
 
-    /// Drops the partitions before that one and keeps the bound; the result is their number.
+    /// Drops the partitions before the bound and keeps the bound; returns their number.
     pub(crate) fn retain_from(&self, bound: &[u8]) -> trine::Result<u64> {
         match self {
             Divided::Explicit(keyspace) => keyspace.retain_from(bound),
@@ -67,7 +67,7 @@ impl Divided {
         }
     }
 
-    /// The name before which partitions are dropped, if there is one.
+    /// The bound before which partitions are dropped, if there is one.
     pub(crate) fn retained_from(&self) -> trine::Result<Option<Vec<u8>>> {
         match self {
             Divided::Explicit(keyspace) => keyspace.retained_from(),
@@ -75,7 +75,7 @@ impl Divided {
         }
     }
 
-    /// `None` if there is no partition of that name.
+    /// The size of a partition; `None` if it does not exist.
     pub(crate) fn size(&self, name: &[u8]) -> trine::Result<Option<PartitionSize>> {
         let found = match self {
             Divided::Explicit(keyspace) => match keyspace.find_partition(name)? {

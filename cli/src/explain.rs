@@ -40,7 +40,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Explain) -> Result<(), 
     screen.finish()
 }
 
-/// `level`: the name of a level, `level` or `height`.
+/// Prints the steps; `level` is the word for a level, `level` or `height`.
 fn tell(explained: &Explanation, level: &str, screen: &mut Screen) -> Result<(), Failure> {
     let mut steps = table(["step", "place", "said", "bytes", "took"]);
     for step in &explained.steps {

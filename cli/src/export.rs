@@ -1,8 +1,9 @@
 //! The command export: a keyspace's items as rows that import reads back to the same bytes.
 //!
-//! 1. A file appears complete under its name or not at all: it is written beside it, synced and renamed.
-//! 2. A file that exists is replaced with `--force` alone. A symbolic link is never replaced: with `--force`
-//!    the file that it names is. Pipes and devices are written to.
+//! 1. A file appears complete under its name or not at all: it is written beside that name, synced and
+//!    renamed.
+//! 2. An existing file is replaced only with `--force`. A symbolic link is never replaced: with `--force` its
+//!    target is. Pipes and devices are written to.
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -22,7 +23,7 @@ use crate::arguments::{self, Global};
 use crate::items::open_to_read;
 use crate::named;
 
-/// How often, in items, the bar moves and Ctrl-C is looked at.
+/// The items between two updates of the bar and checks for Ctrl-C.
 const STEP_ITEMS: u64 = 1024;
 
 pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), Failure> {
@@ -78,18 +79,18 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
     Ok(db.close()?)
 }
 
-/// The file to write, and how.
+/// The target file and the way to write it.
 struct Target<'a> {
-    /// As the user called it.
+    /// The path as given by the user.
     named: &'a Path,
-    /// Where it is, links followed.
+    /// The path with links resolved.
     path: PathBuf,
     way: Way,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Nothing may stand there.
+    /// The file must not exist.
     Create,
     Replace,
     /// A pipe or a device.
@@ -160,7 +161,7 @@ fn write_file(
     Ok(items)
 }
 
-/// What a file created the ordinary way gets, the process's mask applied.
+/// The permissions of a new file before the process's umask is applied.
 fn permissions_of_new_files() -> Option<Permissions> {
     #[cfg(unix)]
     return Some(std::os::unix::fs::PermissionsExt::from_mode(0o666));

@@ -1,11 +1,10 @@
 //! The command import: rows of a file into a keyspace, in batches that carry their own position.
 //!
-//! 1. The position of the rows and the rows are one batch: after any end of the process, what is in the
-//!    keyspace and what the keyspace `.import` says are the same prefix of the file.
-//! 2. A position is only gone on from if the file's length, the bytes before the position and the way rows
-//!    are read are the same as when it was written.
-//! 3. The position is deleted by the batch that holds the last rows, so that the next import of the file is a
-//!    new one.
+//! 1. Rows and their position are in one batch: after any end of the process, the keyspace and the position
+//!    in the keyspace `.import` describe the same prefix of the file.
+//! 2. An import resumes at a position only if the file's length, the bytes before the position and the
+//!    options for reading rows are unchanged.
+//! 3. The batch with the last rows deletes the position, so that the next import of the file starts over.
 
 mod position;
 
@@ -26,13 +25,13 @@ use crate::named;
 use crate::stats;
 use position::Positions;
 
-/// A batch is also committed before its items take more than this, or than half of what the store takes.
+/// A batch is also committed before its items exceed this, or half of the store's limit.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// At least what the store adds to a key and value in its log.
+/// A lower bound of the store's log bytes for each item besides key and value.
 const ITEM_OVERHEAD_BYTES: usize = 32;
 
-/// Bad rows that are told one by one; the rest are only counted.
+/// Bad rows that are reported one by one; the rest are only counted.
 const TOLD_BAD_ROWS: u64 = 10;
 
 pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), Failure> {
@@ -86,12 +85,12 @@ fn shape_of(arguments: &arguments::Import) -> Result<Shape, Failure> {
     Ok(Shape { format, key, value, header: !arguments.no_header, separator: arguments.separator })
 }
 
-/// What is in so far, earlier parts of a resumed import included.
+/// Rows imported so far, those of a resumed import's earlier parts included.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     items: u64,
     skipped: u64,
-    /// Of this process alone, as the rate is.
+    /// Of this process alone, for the rate.
     items_now: u64,
     key_value_bytes_now: u64,
 }
@@ -101,11 +100,11 @@ struct Import<'a> {
     arguments: &'a arguments::Import,
     db: Db,
     keyspace: AnyKeyspace,
-    /// None for standard input and pipes, which have no position.
+    /// `None` for standard input and pipes, which have no position.
     positions: Option<Positions>,
     rows: Rows,
     batch: Batch,
-    /// Keys and values of the batch.
+    /// Bytes of keys and values in the batch.
     batch_key_value_bytes: u64,
     batch_bytes_max: usize,
     tally: Tally,
@@ -122,7 +121,7 @@ enum Part {
 }
 
 impl Import<'_> {
-    /// Goes to where an earlier import of this file was.
+    /// Seeks to the position of an earlier import of this file.
     fn find_start(&mut self) -> Result<(), Failure> {
         let Some(positions) = &mut self.positions else {
             self.bar = progress::endless();
@@ -161,8 +160,8 @@ impl Import<'_> {
         }
     }
 
-    /// Adds an item to the batch, after committing it if it would grow too large. An item over a limit is a
-    /// bad row.
+    /// Adds an item to the batch, and commits the batch first if it would grow too large. An item over a
+    /// limit is a bad row.
     fn add(&mut self, item: &Item) -> Result<(), Failure> {
         let item_bytes = item.key.len() + item.value.len() + ITEM_OVERHEAD_BYTES;
         let batch_bytes = self.batch.bytes() + self.batch.len() * ITEM_OVERHEAD_BYTES;
@@ -183,7 +182,7 @@ impl Import<'_> {
         }
     }
 
-    /// Leaves out the bad row that begins at `at`, or stops before it.
+    /// Skips the bad row that begins at `at`, or stops before it.
     fn refuse(&mut self, at: Position, line: u64, reason: String) -> Result<(), Failure> {
         if !self.arguments.skip_bad {
             self.commit(at, Part::More)?;

@@ -1,5 +1,5 @@
-//! The commands on single items and ranges: get, put, delete, clear, scan. Also how every command opens a
-//! store.
+//! The commands on single items and ranges: get, put, delete, clear, scan. Also the functions by which every
+//! command opens a store.
 
 use std::io::{Read, Write};
 use std::ops::Bound;
@@ -15,16 +15,16 @@ use crate::any_keyspace::AnyKeyspace;
 use crate::arguments::{Clear, Delete, Get, Global, Put, Scan, Within};
 use crate::named;
 
-/// Most that is read from standard input.
+/// The most bytes read from standard input.
 const INPUT_BYTES_MAX: u64 = 1 << 30;
 
-/// Opens what exists, for reading only.
+/// Opens an existing store, for reading only.
 pub(crate) fn open_to_read(global: &Global, store: &Path) -> Result<Db, Failure> {
     let builder = Db::builder(store).create(Create::Never).access(Access::ReadOnly);
     Ok(with_memory(builder, global).open()?)
 }
 
-/// Opens for writing, creating what does not exist yet.
+/// Opens a store for writing, and creates it if it does not exist.
 pub(crate) fn open_to_write(global: &Global, store: &Path) -> Result<Db, Failure> {
     if global.read_only {
         return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
@@ -32,7 +32,7 @@ pub(crate) fn open_to_write(global: &Global, store: &Path) -> Result<Db, Failure
     Ok(with_memory(Db::builder(store), global).open()?)
 }
 
-/// Opens for writing what exists.
+/// Opens an existing store for writing.
 pub(crate) fn open_to_change(global: &Global, store: &Path) -> Result<Db, Failure> {
     if global.read_only {
         return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
@@ -47,7 +47,7 @@ fn with_memory(builder: trine::Builder, global: &Global) -> trine::Builder {
     }
 }
 
-/// Refuses names that the program keeps for itself, before they are written to.
+/// Refuses names reserved for the program, before they are written to.
 pub(crate) fn check_writable(keyspace: &str) -> Result<(), Failure> {
     if keyspace.starts_with('.') {
         let message = format!(
@@ -100,10 +100,10 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
     done(global, json!({"put": 1}))
 }
 
-/// Everything on standard input; digits may have white space around them.
+/// All bytes of standard input; digits may be surrounded by white space.
 fn value_of_input(spelling: Spelling) -> Result<Vec<u8>, Failure> {
     let mut input = Vec::new();
-    // More is over every limit of a value, and the store says so.
+    // More bytes exceed every limit of a value, and the store refuses them.
     std::io::stdin().take(INPUT_BYTES_MAX).read_to_end(&mut input).map_err(|source| Failure::File {
         operation: "read",
         name: "standard input".to_owned(),
@@ -140,15 +140,15 @@ pub(crate) fn clear(global: &Global, clear: Clear) -> Result<(), Failure> {
     done(global, answer)
 }
 
-/// Clears a keyspace, and gives its space back. An error is one of the clear itself; the result within says
-/// whether the space is given back.
+/// Clears a keyspace, and frees its space. The outer error is one of the clear itself; the inner result says
+/// whether the space was freed.
 ///
 /// The clear is synced, so that later errors, of a full disk or of another keyspace's tables, do not undo it.
 fn clear_keyspace(db: Db, name: &str) -> Result<trine::Result<()>, Failure> {
     let keyspace = named::find(&db, name)?;
     keyspace.clear()?;
     db.sync()?;
-    // Its tables go once the clear is in one.
+    // Its tables are removed once the clear is in a table.
     let space = db.flush().and_then(|()| db.settle());
     drop(keyspace);
     Ok(space.and(db.close()))
@@ -158,7 +158,7 @@ pub(crate) fn durability(sync: bool) -> Durability {
     if sync { Durability::Sync } else { Durability::Buffered }
 }
 
-/// Silence is success for people; machines get an object.
+/// Reports success: silence for people, an object with `--json`.
 pub(crate) fn done(global: &Global, answer: serde_json::Value) -> Result<(), Failure> {
     let mut screen = Screen::new();
     if global.json {
@@ -210,7 +210,7 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
     Ok(db.close()?)
 }
 
-/// Which keys a scan visits.
+/// The keys that a scan visits.
 pub(crate) struct Bounds {
     prefix: Option<Vec<u8>>,
     from: Bound<Vec<u8>>,
@@ -239,11 +239,12 @@ impl Bounds {
         keyspace.range(self.ends())
     }
 
-    /// The first key and the first one behind, if there are such.
+    /// The bounds of the range: the first key, and the first key after it, if there are such.
     pub(crate) fn ends(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let Some(prefix) = &self.prefix else { return (self.from.clone(), self.to.clone()) };
         let from = if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix.clone()) };
-        // Behind all that begin with it comes the prefix with its last byte that can grow grown.
+        // The first key after all with the prefix: the prefix up to its last byte below 255, with that byte
+        // incremented.
         let grown = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
             let mut end = prefix[..=last].to_vec();
             end[last] += 1;
@@ -253,10 +254,10 @@ impl Bounds {
     }
 }
 
-/// A line on standard error that is no error, for people only.
+/// Prints an informational line on standard error, for people only.
 pub(crate) fn note(global: &Global, line: std::fmt::Arguments<'_>) {
     if !global.json {
-        // A note nobody can read is lost; the command goes on.
+        // A note that cannot be written is lost; the command continues.
         let _ = writeln!(std::io::stderr(), "{}", one_line(&line.to_string()));
     }
 }
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
     use trine::sim::World;
 
-    /// A prefix is a range: up to the first key behind all that begin with it, or to the end.
+    /// A prefix is a range: up to the first key after all that begin with it, or to the end.
     #[test]
     fn prefixes_are_ranges() {
         let ends = |prefix: &[u8]| {
@@ -279,8 +280,8 @@ mod tests {
         assert_eq!(ends(b""), (Bound::Unbounded, Bound::Unbounded));
     }
 
-    /// On a full disk a clear is done, and the flush after it too, as it writes nothing: everything is gone,
-    /// also after the next opening.
+    /// On a full disk a clear succeeds, and so does the flush after it, because it writes nothing. All items
+    /// are gone, also after the next opening.
     #[test]
     fn a_clear_on_a_full_disk_is_done() {
         let world = World::new(7);

@@ -13,9 +13,9 @@ use crate::rule;
 /// Headings of the sizes.
 const SIZES: [&str; 4] = ["keys, about", "keys and values", "tables", "on disk"];
 
-/// Rows on their way to the screen.
+/// The collected rows.
 pub(crate) struct Listing {
-    /// Stands above the rows.
+    /// The line above the rows.
     head: Option<String>,
     rows: Table,
     objects: Vec<Value>,
@@ -28,7 +28,7 @@ impl Listing {
         Listing { head: None, rows, objects: Vec::new() }
     }
 
-    /// Partitions, with a line above them.
+    /// A listing of partitions, with a line above them.
     pub(crate) fn of_partitions(head: String) -> Listing {
         let [keys, key_values, tables, on_disk] = SIZES;
         let rows = table(["partition", keys, key_values, tables, on_disk]);
@@ -42,7 +42,7 @@ impl Listing {
         self.rows.add_row(cells(&partition_cell(name, spelling), keys, stats));
     }
 
-    /// Adds a keyspace, with its rule and the number of its partitions if it is divided.
+    /// Adds a keyspace; if it is partitioned, with its rule and the number of partitions.
     pub(crate) fn add_keyspace(
         &mut self,
         keys: u64,

@@ -1,11 +1,11 @@
-//! The program `trine`: import, export, look into and try a Trine store.
+//! The program `trine`: imports, exports, inspects and tries a Trine store.
 //!
-//! What it is: a thin face over the library's public API for shells and scripts. What it is not: a part of
-//! the store; it knows no bytes on disk and nothing that an embedding program could not know.
+//! It is a thin layer over the library's public API for shells and scripts. It is not a part of the store: it
+//! knows no bytes on disk, and uses nothing that an embedding program could not use.
 //!
 //! Exit codes: 0 done, 1 key not found or a check of `demo`, `bench` or `verify` failed, 2 wrong usage, 3 the
 //! store or a file failed, 130 interrupted. An error is one line `trine: ...` on standard error, or one JSON
-//! object with `--json`. A reader that goes away (`| head`) ends the program quietly.
+//! object with `--json`. If its reader closes the pipe (`| head`), the program ends without an error.
 
 #![expect(clippy::disallowed_methods, reason = "the program, not the library")]
 

@@ -1,5 +1,5 @@
-//! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION where the caller
-//! names the partitions of the keyspace.
+//! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION for an explicitly
+//! partitioned keyspace.
 
 use trine::{Db, Error, Explicit, Kind, Partitioning, PartitioningInfo};
 use trine_workload::failure::Failure;
@@ -7,16 +7,16 @@ use trine_workload::failure::Failure;
 use crate::any_keyspace::{AnyKeyspace, AnyPartitioned};
 use crate::rule;
 
-/// The keyspace that a command makes where there is none of the name.
+/// The keyspace that a command makes if none of the name exists.
 #[derive(Clone, Copy)]
 pub(crate) struct Make<'r> {
-    /// A keyspace that exists has to be hashed then; else it keeps its kind.
+    /// Whether the keyspace is hashed. An existing one must be hashed too; without this it keeps its kind.
     pub(crate) hashed: bool,
-    /// The rule that divides it. A keyspace that exists keeps its rule.
+    /// The partitioning rule. An existing keyspace keeps its own.
     pub(crate) rule: Option<&'r PartitioningInfo>,
 }
 
-/// Opens the keyspace or partition of that name, which exists.
+/// Opens an existing keyspace or partition.
 pub(crate) fn find(db: &Db, name: &str) -> Result<AnyKeyspace, Failure> {
     if let Some((keyspace, partition)) = divided(db, name)? {
         let found = keyspace.find_partition(partition)?;
@@ -26,7 +26,7 @@ pub(crate) fn find(db: &Db, name: &str) -> Result<AnyKeyspace, Failure> {
     Ok(find_whole(db, name)?)
 }
 
-/// Opens the keyspace of that name, which exists and whose partitions, if any, its keys name.
+/// Opens an existing keyspace that is not partitioned, or is partitioned by key.
 fn find_whole(db: &Db, name: &str) -> trine::Result<AnyKeyspace> {
     let any = db.keyspace(name)?;
     Ok(if is_hashed(db, name) {
@@ -36,8 +36,8 @@ fn find_whole(db: &Db, name: &str) -> trine::Result<AnyKeyspace> {
     })
 }
 
-/// Opens the keyspace or partition of that name, or makes it. Without a rule the keyspace of a partition is
-/// not made.
+/// Opens or makes the keyspace or partition of that name. Without a rule the keyspace of a partition is not
+/// made.
 pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, Failure> {
     let Make { hashed, rule } = make;
     if let Some((keyspace, partition)) = divided(db, name)? {
@@ -69,14 +69,14 @@ pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, F
     }
 }
 
-/// Makes a keyspace that is divided by the rule, unless it exists. Without a rule it takes the rule of the
-/// keyspace, and `explicit` for a new one.
+/// Makes a keyspace partitioned by the rule, unless it exists. Without a rule an existing keyspace keeps its
+/// own, and a new one is `explicit`.
 pub(crate) fn make_divided(db: &Db, name: &str, make: Make<'_>) -> Result<(), Failure> {
     check_rule(db, name, make.rule)?;
     let hashed = make.hashed || is_hashed(db, name);
     match make.rule {
         None if db.contains_keyspace(name) && !make.hashed => Ok(()),
-        // Its kind is compared.
+        // The opening compares the kind.
         None if db.contains_keyspace(name) && !is_partitioned(db, name) => {
             Ok(db.hashed(name).open().map(drop)?)
         }
@@ -98,7 +98,7 @@ fn make_by_key(
     })
 }
 
-/// Refuses a rule that is not the one of a keyspace that exists.
+/// Refuses a rule that differs from that of an existing keyspace.
 fn check_rule(db: &Db, name: &str, given: Option<&PartitioningInfo>) -> Result<(), Failure> {
     let found = db.keyspaces().into_iter().find(|one| one.name == name);
     let (Some(found), Some(given)) = (found, given) else { return Ok(()) };
@@ -119,7 +119,7 @@ fn check_whole(db: &Db, name: &str) -> Result<(), Failure> {
     Err(Failure::Usage(message))
 }
 
-/// Opens a keyspace of this kind whose partitions the caller names, or makes it.
+/// Opens or makes an explicitly partitioned keyspace of this kind.
 pub(crate) fn partitioned(db: &Db, name: &str, hashed: bool) -> trine::Result<AnyPartitioned> {
     let rule: Partitioning<Explicit> = Partitioning::explicit();
     match hashed {
@@ -128,17 +128,17 @@ pub(crate) fn partitioned(db: &Db, name: &str, hashed: bool) -> trine::Result<An
     }
 }
 
-/// Whether there is a keyspace of that name whose partitions the caller names.
+/// Whether an explicitly partitioned keyspace of that name exists.
 pub(crate) fn is_partitioned(db: &Db, name: &str) -> bool {
     db.keyspaces().iter().any(|one| one.is_partitioned && one.name == name)
 }
 
-/// Whether there is a hashed keyspace of that name.
+/// Whether a hashed keyspace of that name exists.
 pub(crate) fn is_hashed(db: &Db, name: &str) -> bool {
     db.keyspaces().iter().any(|one| one.kind == Kind::Hashed && one.name == name)
 }
 
-/// The keyspace itself, or all its partitions if the caller names them.
+/// The keyspace itself, or all its partitions if it is explicitly partitioned.
 pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Result<Vec<AnyKeyspace>> {
     if !is_partitioned {
         return Ok(vec![find_whole(db, name)?]);
@@ -148,11 +148,11 @@ pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Resul
     all.filter_map(Result::transpose).collect()
 }
 
-/// Keyspace and partition, if the name is that of a partition: the longest of the store's keyspaces before a
-/// slash, and the caller names its partitions.
+/// Splits the name of a partition into keyspace and partition: the keyspace is the longest existing one
+/// before a slash, and is explicitly partitioned. `None` if the name is not that of a partition.
 ///
 /// # Errors
-/// `Usage` if it is divided by its keys, which name the partitions.
+/// `Usage` if the keyspace is partitioned by key: its keys name the partitions.
 fn divided<'n>(db: &Db, name: &'n str) -> Result<Option<(AnyPartitioned, &'n str)>, Failure> {
     let all = db.keyspaces();
     let find = |name: &str| all.iter().find(|one| one.name == name);

@@ -1,5 +1,4 @@
-//! The command partitions: it lists, makes and drops the partitions of a keyspace, and keeps those from a
-//! bound on.
+//! The command partitions: lists, makes and drops the partitions of a keyspace, and sets its retention bound.
 
 use serde_json::json;
 use trine_workload::failure::Failure;

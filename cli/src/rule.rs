@@ -1,16 +1,16 @@
-//! Rules of partitioning as the command line spells them: `prefix:N`, `ranges:KEY,KEY,..`,
+//! Partitioning rules as written on the command line: `prefix:N`, `ranges:KEY,KEY,..`,
 //! `ranges-hex:DIGITS,DIGITS,..` and `explicit`.
 
 use trine::{ByKey, Partitioning, PartitioningInfo};
 use trine_workload::text::{hex, is_hidden, parse_hex};
 
-/// Between two keys of `ranges:`.
+/// Separates the keys of `ranges:`.
 const SEPARATOR: char = ',';
 
-/// Longest rule that a table shows with its keys.
+/// The longest rule that a table shows with its keys.
 const SHORT_CHARACTERS: usize = 40;
 
-/// Reads the value of `--partition-by`.
+/// Parses the value of `--partition-by`.
 pub(crate) fn parse(word: &str) -> Result<PartitioningInfo, String> {
     let wanted = || "give prefix:N, ranges:KEY,KEY,.., ranges-hex:DIGITS,DIGITS,.. or explicit".to_owned();
     if word == "explicit" {
@@ -38,7 +38,7 @@ pub(crate) fn parse(word: &str) -> Result<PartitioningInfo, String> {
     }
 }
 
-/// The rule as [`parse`] reads it.
+/// The rule in the form that [`parse`] reads.
 pub(crate) fn text(rule: &PartitioningInfo) -> String {
     match rule {
         PartitioningInfo::Explicit => "explicit".to_owned(),
@@ -52,7 +52,7 @@ pub(crate) fn text(rule: &PartitioningInfo) -> String {
     }
 }
 
-/// The rule for a table: of many keys their number alone.
+/// The rule for a table: for many keys only their number.
 pub(crate) fn short(rule: &PartitioningInfo) -> String {
     let text = text(rule);
     match rule {
@@ -63,13 +63,13 @@ pub(crate) fn short(rule: &PartitioningInfo) -> String {
     }
 }
 
-/// The keys as text, if all of them can be typed so.
+/// The keys as text, if all of them can be typed as such.
 fn plain(bounds: &[Vec<u8>]) -> Option<Vec<&str>> {
     let is_plain = |key: &&str| !key.chars().any(|one| one == SEPARATOR || is_hidden(one));
     bounds.iter().map(|key| std::str::from_utf8(key).ok().filter(is_plain)).collect()
 }
 
-/// The rule for the library, if it is one by keys.
+/// The rule in the library's type, if it is a rule by key.
 pub(crate) fn by_key(rule: &PartitioningInfo) -> Option<Partitioning<ByKey>> {
     match rule {
         PartitioningInfo::Prefix { bytes } => Some(Partitioning::prefix(*bytes)),
@@ -82,7 +82,7 @@ pub(crate) fn by_key(rule: &PartitioningInfo) -> Option<Partitioning<ByKey>> {
 mod tests {
     use super::*;
 
-    /// A rule that is shown can be given again.
+    /// A printed rule can be parsed again.
     #[test]
     fn rules_are_read_as_they_are_shown() {
         for word in ["explicit", "prefix:7", "ranges:g", "ranges:g,m n,\u{e9}", "ranges-hex:00,612c,ff"] {

@@ -1,5 +1,4 @@
-//! The command stats: everything the store tells about itself, as tables or as JSON; also for import and
-//! demo.
+//! The command stats: all statistics of the store, as tables or as JSON; also for import and demo.
 
 mod partitions;
 
@@ -20,7 +19,7 @@ use partitions::{Extent, KeyspacePartitions};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
-    // First: what the count reads is among what the device did.
+    // First, so that the reads of the count are in the device statistics.
     let is_shown = |name: &str| arguments.all || !name.starts_with(OWN);
     let keys = if arguments.exact { Some(counted(&db, is_shown)?) } else { None };
     let mut stats = db.stats();
@@ -116,7 +115,7 @@ fn keyspaces(stats: &trine::Stats, partitions: &[Option<KeyspacePartitions>]) ->
     table
 }
 
-/// Levels of ordered keyspaces, if there are such keyspaces or no others.
+/// The levels of ordered keyspaces; `None` if all keyspaces are hashed.
 fn levels(stats: &trine::Stats) -> Option<(&'static str, Table)> {
     let mut table =
         table(["keyspace", "level", "runs", "tables", "items", "deletions", "bytes", "filters", "fences"]);
@@ -173,7 +172,7 @@ fn tries(stats: &trine::Stats) -> Option<(&'static str, Table)> {
     stats.keyspaces.iter().any(|one| one.is_hashed).then_some(("Tries", table))
 }
 
-/// How many pages there are, and why not all of them are kept in memory.
+/// The size of pages, and the reason if not all of them are in memory.
 fn pinned(pages: &trine::PageStats) -> String {
     if pages.bytes == pages.pinned_bytes {
         return bytes(pages.bytes);
@@ -181,7 +180,8 @@ fn pinned(pages: &trine::PageStats) -> String {
     format!("{}, in memory {}: {}", bytes(pages.bytes), bytes(pages.pinned_bytes), pages.reason)
 }
 
-/// The same of fences, how many of them are models of the keys, and what stands for those without room.
+/// As `pinned`, for fences: with the bytes of learned models, and of sketches that replace fences without
+/// room.
 fn fences(level: &trine::LevelStats) -> String {
     let mut text = pinned(&level.fences);
     if level.models_bytes > 0 {
@@ -193,7 +193,7 @@ fn fences(level: &trine::LevelStats) -> String {
     text
 }
 
-/// Memory by role beside the budget.
+/// Memory by role, and the budget.
 pub(crate) fn memory(memory: &trine::MemoryStats) -> Table {
     let mut table = table(["memory", "used", "limit", "waits", "refusals"]);
     for role in &memory.roles {
@@ -210,7 +210,7 @@ pub(crate) fn memory(memory: &trine::MemoryStats) -> Table {
     table
 }
 
-/// Each role of files: name in JSON, name for people, bytes.
+/// Each role of files: its name in JSON, its name for people, its bytes.
 fn space_by_role(space: &trine::SpaceStats) -> [(&'static str, &'static str, u64); 10] {
     [
         ("table_bytes", "tables", space.table_bytes),
@@ -238,7 +238,7 @@ fn space(space: &trine::SpaceStats) -> Table {
     table
 }
 
-/// Files that are kept for their readers alone.
+/// Obsolete files that readers keep.
 fn obsolete_files(space: &trine::SpaceStats) -> Table {
     let mut table = table(["file", "bytes", "readers"]);
     for file in &space.obsolete_files {
@@ -263,7 +263,7 @@ fn space_to_json(space: &trine::SpaceStats) -> Value {
     all
 }
 
-/// What opening and reading took; a store opened for reading writes nothing.
+/// Device traffic of opening and reading; a store opened for reading writes nothing.
 fn device(io: &trine::IoStats) -> Table {
     let mut table = table(["device", "value"]);
     let rows = [
@@ -310,7 +310,7 @@ pub(crate) fn amplification(write: &trine::WriteStats, log: Log) -> f64 {
     ratio(log_bytes + write.flush_bytes + write.merge_write_bytes, write.key_value_bytes)
 }
 
-/// Everything, for machines.
+/// All statistics, as JSON.
 pub(crate) fn to_json(stats: &trine::Stats) -> Value {
     json!({
         "keyspaces": stats.keyspaces.iter().map(keyspace_to_json).collect::<Vec<Value>>(),
@@ -402,7 +402,7 @@ pub(crate) fn memory_to_json(memory: &trine::MemoryStats) -> Value {
     })
 }
 
-/// What writing cost, with write amplification.
+/// The cost of writes, with write amplification.
 pub(crate) fn write_to_json(write: &trine::WriteStats) -> Value {
     json!({
         "commits": write.commits,
@@ -434,7 +434,7 @@ mod tests {
 
     use super::*;
 
-    /// Space is shown by role, with the files that are kept for readers and what holds them.
+    /// Space is shown by role, with the files that readers keep and the kinds of these readers.
     #[test]
     fn space_is_told_by_role_and_reader() {
         let directory = tempfile::tempdir().unwrap();

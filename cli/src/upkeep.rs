@@ -1,5 +1,5 @@
-//! The commands that look after a store: keyspaces, drop, delete-range, count, settings, compact, checkpoint;
-//! and the program's own completions and manual.
+//! The maintenance commands: keyspaces, drop, delete-range, count, settings, compact, checkpoint; and the
+//! program's own completions and manual.
 
 use std::ops::Bound;
 use std::sync::mpsc;
@@ -22,10 +22,10 @@ use crate::items::{Bounds, check_writable, done, durability, note, open_to_chang
 use crate::listing::Listing;
 use crate::named;
 
-/// Names of the program's own keyspaces begin with this.
+/// The first character of the names of the program's own keyspaces.
 pub(crate) const OWN: char = '.';
 
-/// How often progress is looked at.
+/// The interval of progress updates.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn keyspaces(global: &Global, arguments: &Keyspaces) -> Result<(), Failure> {
@@ -51,7 +51,7 @@ pub(crate) fn drop_keyspace(global: &Global, arguments: &Drop) -> Result<(), Fai
     check_writable(&arguments.keyspace)?;
     let db = open_to_change(global, &arguments.store)?;
     db.drop_keyspace(&arguments.keyspace)?;
-    // Its tables go with the next flush; that they stay a while is no failure of the drop.
+    // Its tables are removed by the next flush; if they stay for a while, the drop has still succeeded.
     let space = db.flush().and_then(|()| db.settle()).and(db.close());
     let mut answer = json!({"dropped": arguments.keyspace});
     if let Err(error) = space {
@@ -128,7 +128,7 @@ pub(crate) fn settings(global: &Global, arguments: &Settings) -> Result<(), Fail
     let db = open_to_change(global, &arguments.store)?;
     let is_partitioned = named::is_partitioned(&db, name);
     if !is_partitioned {
-        // Its builder would make it.
+        // The keyspace must exist, because its builder would make it.
         db.keyspace(name)?;
     }
     let changes = &arguments.changes;
@@ -177,7 +177,7 @@ fn show_settings(global: &Global, settings: &[SettingValue]) -> Result<(), Failu
     screen.finish()
 }
 
-/// A value for people: its word, a size, or the number.
+/// A value for people: a word, a size, or a number.
 fn value_of(setting: &SettingValue, value: u64) -> String {
     let word = usize::try_from(value).ok().and_then(|index| setting.words.get(index));
     match word {
@@ -217,7 +217,7 @@ pub(crate) fn compact(global: &Global, arguments: &Compact) -> Result<(), Failur
     screen.finish()
 }
 
-/// Does some work, and shows meanwhile how much merges have read.
+/// Runs `work`, and meanwhile shows the bytes read by merges.
 fn with_merge_progress(db: &Db, work: impl FnOnce() -> trine::Result<()> + Send) -> trine::Result<()> {
     let bar = progress::endless();
     bar.set_message("merged");

@@ -1,5 +1,5 @@
-//! The commands verify, what is damaged in a store, and salvage, a new store of what is not; as tables or as
-//! JSON.
+//! The commands verify, which reports damage of a store, and salvage, which makes a new store of the
+//! undamaged items; as tables or as JSON.
 
 use std::ops::Bound;
 
@@ -65,7 +65,7 @@ pub(crate) fn salvage(global: &Global, arguments: arguments::Salvage) -> Result<
     screen.finish()
 }
 
-/// What is not sure: each keyspace that holds nothing else.
+/// Prints each keyspace with doubtful items; it holds no others.
 fn tell_doubtful(doubtful: &[Doubtful], screen: &mut Screen) -> Result<(), Failure> {
     if doubtful.is_empty() {
         return Ok(());

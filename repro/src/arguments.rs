@@ -1,4 +1,4 @@
-//! What the program can be told: commands, their arguments and their help, in one place.
+//! The commands of the program, their arguments and their help, in one place.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ failed, 130 interrupted.
 An error is one line `trine-repro: ...` on standard error, and with --json
 {\"error\":{\"kind\":..,\"message\":..}}.";
 
-/// Runs experiments of the papers whose ideas Trine was built against again.
+/// Repeats experiments of the papers whose ideas Trine is built on.
 ///
 /// Presets are drizard, lemur-leveling and lemur-tiering, rebuilt from their papers' parts, and default: the
 /// store itself.
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Options every command takes, before or after its name.
+/// The options of every command, before or after its name.
 #[derive(Args)]
 pub(crate) struct Global {
     /// Answer in JSON, for machines; errors too.
@@ -44,14 +44,14 @@ pub(crate) enum Command {
     VerifyRandom(VerifyRandom),
 }
 
-/// Runs a paper's experiment again and prints the paper's number beside ours.
+/// Repeats a paper's experiment and prints the paper's number beside ours.
 ///
 /// Drizard and Lemur are rebuilt from their parts (the presets drizard, lemur-leveling, lemur-tiering), and
 /// each figure of their papers is measured on them and on the store itself (default). TridentKV's reads are
-/// measured on the store, by gets that wait and by futures; LSM-trie's puts on a hashed keyspace and on
-/// trees, where 1 is as many tables as the paper has. A verdict follows each claim: agrees, differs, or
-/// cannot be tested here, with the reason. The papers' curves are known by the numbers and directions in
-/// their text only: where that is a direction, the verdict is about the direction.
+/// measured on the store, by blocking gets and by futures; LSM-trie's puts on a hashed keyspace and on trees,
+/// where scale 1 has as many tables as the paper. A verdict follows each claim: agrees, differs, or cannot be
+/// tested here, with the reason. The papers' curves are known only from the numbers and directions in their
+/// text: if the text gives a direction, the verdict is about the direction.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine-repro run --list\n  trine-repro run drizard-bloom\n  \
                         trine-repro run lemur-levels --scale 1 --out figures --json")]
@@ -59,11 +59,11 @@ pub(crate) struct Run {
     /// The experiment; `trine-repro run --list` names them.
     #[arg(required_unless_present = "list", value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// List the experiments and what each shows.
+    /// List the experiments and the purpose of each.
     #[arg(long, conflicts_with = "name")]
     pub(crate) list: bool,
-    /// Size, where 1 is the paper's: its items, its reads. Each experiment has a default that takes less than
-    /// ten minutes.
+    /// Size relative to the paper's, which is 1: its items, its reads. Each experiment has a default that
+    /// takes less than ten minutes.
     #[arg(long, value_name = "S", value_parser = scale)]
     pub(crate) scale: Option<f64>,
     /// Partitions of trident-delete, instead of the paper's 10; groups of trident-objectstore, instead of 50.
@@ -75,15 +75,15 @@ pub(crate) struct Run {
     /// Work in this directory instead of a temporary one; it is made if need be.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Seed of every random choice.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
 /// Times inserts and searches on any preset, with any knob.
 ///
-/// The protocol is Lemur's: the even keys 0, 2, .. in random order are inserted, then random keys are
-/// searched of which half are missing; the whole several times, each on a new store. Rates are means with the
+/// The protocol is Lemur's: the even keys 0, 2, .. are inserted in random order, then random keys are
+/// searched, half of them missing. The whole is repeated, each time on a new store. Rates are means with the
 /// 95 % confidence interval of the mean.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine-repro time lemur-leveling\n  \
@@ -93,7 +93,7 @@ pub(crate) struct Time {
     /// drizard, lemur-leveling, lemur-tiering, or default: the store itself.
     #[arg(value_name = "PRESET")]
     pub(crate) preset: String,
-    /// Another value of a knob; with default of a keyspace's setting, or with `store.` before it of the
+    /// Another value of a knob; with default, of a keyspace's setting, or with the prefix `store.` of the
     /// store's. May be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) sets: Vec<String>,
@@ -105,14 +105,14 @@ pub(crate) struct Time {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) searches: u64,
-    /// Times that all of it is done.
+    /// Repetitions of the whole.
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = value_parser!(u64).range(1..=1000))]
     pub(crate) runs: u64,
     /// Length of values, in bytes; without it the preset's, and 20 with default.
     #[arg(long, value_name = "BYTES", value_parser = value_parser!(u64).range(0..=2048))]
     pub(crate) value_bytes: Option<u64>,
-    /// Seed of every random choice.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Work in this directory instead of a temporary one; it is made if need be.
@@ -130,7 +130,7 @@ pub(crate) struct VerifyRandom {
     /// drizard, lemur-leveling, lemur-tiering, or default: the store itself.
     #[arg(value_name = "PRESET")]
     pub(crate) preset: String,
-    /// Another value of a knob; with default of a keyspace's setting, or with `store.` before it of the
+    /// Another value of a knob; with default, of a keyspace's setting, or with the prefix `store.` of the
     /// store's. May be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) sets: Vec<String>,
@@ -142,10 +142,10 @@ pub(crate) struct VerifyRandom {
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     #[arg(value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) keys: u64,
-    /// Times that the store is closed and opened again.
+    /// Times that the store is closed and reopened.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) reopens: u64,
-    /// Seed of every random choice.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Work in this directory instead of a temporary one; it is made if need be.

@@ -1,7 +1,7 @@
-//! The program `trine-repro`: experiments of the papers whose ideas the store was built against, run again.
+//! The program `trine-repro`: repeats experiments of the papers whose ideas the store is built on.
 //!
-//! What it is: the lab's presets (Drizard and Lemur rebuilt from their parts) and the store itself, under the
-//! papers' loads. What it is not: shipped; `trine` has no lab in it. The engines are `trine::lab`, behind the
+//! It runs the lab's presets (Drizard and Lemur rebuilt from their parts) and the store itself under the
+//! papers' loads. It is not shipped; `trine` has no lab in it. The engines are `trine::lab`, behind the
 //! library's feature `lab`, and their files are outside the format promise.
 //!
 //! Exit codes: 0 done, 1 `verify-random` found a wrong answer, 2 wrong usage, 3 a store or a file failed, 130

@@ -1,5 +1,4 @@
-//! The built program, run as its users run it: arguments in, standard output, standard error and exit code
-//! out.
+//! The built program, run as by its users: arguments in; standard output, standard error and exit code out.
 
 #![expect(clippy::disallowed_methods, reason = "tests of the program, not of the library")]
 
@@ -31,7 +30,7 @@ const EXPERIMENTS: [&str; 20] = [
     "trident-ablation",
 ];
 
-/// What a run of the program came to.
+/// The result of a run of the program.
 #[derive(Debug)]
 struct Ran {
     code: Option<i32>,
@@ -59,7 +58,7 @@ fn json(words: &[&str]) -> Value {
     serde_json::from_str(&run(words).ok()).expect("it answers in JSON")
 }
 
-/// Every preset answers as a map does, over reopens, also with other knobs; so does the store itself.
+/// Every preset answers as a map, over reopens, also with other knobs; so does the store itself.
 #[test]
 fn presets_are_verified() {
     for preset in PRESETS {
@@ -74,7 +73,7 @@ fn presets_are_verified() {
     assert!(told.contains("0 wrong"), "{told}");
 }
 
-/// Rates come with their interval, for people and for machines, and every knob is told.
+/// Rates are reported with their interval, for people and for programs, and every knob is reported.
 #[test]
 fn rates_are_told() {
     for preset in PRESETS {
@@ -89,7 +88,7 @@ fn rates_are_told() {
     assert!(report["rates"]["searches"]["interval_95"].is_number());
 }
 
-/// What there is not, a preset, a knob, a value of one, an experiment, is wrong usage and told by its name.
+/// An unknown preset, knob, value of a knob or experiment is wrong usage and reported by its name.
 #[test]
 fn unknown_names_are_wrong_usage() {
     for (words, named) in [
@@ -112,7 +111,7 @@ fn unknown_names_are_wrong_usage() {
     assert!(run(&["time", "lizard"]).error.starts_with("trine-repro: "));
 }
 
-/// Each experiment is listed, runs at a small scale, and gives figures with claims, verdicts, reasons, a
+/// Each experiment is listed, runs at a small scale, and has figures with claims, verdicts, reasons, a
 /// picture and its numbers.
 #[test]
 fn experiments_give_figures() {

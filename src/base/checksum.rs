@@ -1,25 +1,25 @@
-//! CRC32C started from where the bytes belong, so that a stale, swapped or foreign block fails.
+//! CRC32C that starts with the location of the bytes, so that a stale, swapped or foreign block fails.
 //!
-//! A checksum is not a signature: who can write the files can write the checksums.
+//! A checksum is not a signature: a writer of the files can write matching checksums.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC32C of what `sum` is of and then `bytes`; 0 is that of nothing.
+/// Extends the CRC32C `sum` by `bytes`; 0 is the sum of no bytes.
 #[inline]
 pub(crate) fn append(sum: u32, bytes: &[u8]) -> u32 {
-    // A digest holds what comes before the last inversion.
+    // A digest holds the state before the last inversion.
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!sum));
     digest.update(bytes);
     digest.finalize() as u32
 }
 
-/// Where bytes belong: which file, at which offset, as what kind of thing.
+/// The location of bytes: their file, their offset, and the kind of thing they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     /// 64 random bits of the file, from its header.
     pub(crate) file_uid: u64,
     pub(crate) offset: u64,
-    /// The tag of the thing checksummed; 0 is never valid.
+    /// The tag of the checksummed thing; 0 is never valid.
     pub(crate) tag: u8,
 }
 
@@ -38,7 +38,7 @@ impl Context {
 mod tests {
     use super::*;
 
-    /// As another implementation has them, of any length, in one piece and in two.
+    /// Checksums equal those of another implementation, for any length, in one piece and in two.
     #[test]
     fn checksums_are_crc32c() {
         assert_eq!(append(0, b"123456789"), 0xe306_9283);

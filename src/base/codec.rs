@@ -1,9 +1,9 @@
 //! Bounds-checked reading of little-endian bytes, and the matching writes.
 //!
-//! A reader never panics, never allocates and never believes a length beyond the bytes at hand.
-//! Callers in `format` turn [`Malformed`] into `Error::Corrupt` with file and offset.
+//! A reader never panics, never allocates and never trusts a length beyond the bytes it has. Callers in
+//! `format` turn [`Malformed`] into `Error::Corrupt` with file and offset.
 
-/// Bytes that do not decode: where in the slice, what was read, what was wrong with it.
+/// Bytes that do not decode: their offset in the slice, the name of the field, expected and found values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Malformed {
     /// Offset in the slice given to the decoder.
@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    /// The byte so far ahead of the next unread one.
+    /// The byte `ahead` bytes after the next unread one.
     #[inline]
     pub(crate) fn peek(&self, ahead: usize) -> Option<u8> {
         self.bytes.get(self.at.checked_add(ahead)?).copied()
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         self.bytes.len() - self.at
     }
 
-    /// `expected` and `found` of a check that failed at the current offset.
+    /// The error of a failed check at the current offset, with its `expected` and `found`.
     pub(crate) fn malformed(&self, what: &'static str, expected: u64, found: u64) -> Malformed {
         Malformed { at: self.at, what, expected, found }
     }
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn zeros(&mut self, count: usize, what: &'static str) -> Result<(), Malformed> {
         let start = self.at;
         let taken = self.bytes(count, what)?;
-        // All at once first: without an end on the way, compilers take many bytes at a time.
+        // One pass without an early exit first: compilers vectorize it.
         if taken.iter().fold(0, |all, byte| all | byte) == 0 {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Everything has been read.
+    /// Checks that all bytes have been read.
     #[cfg(test)]
     pub(crate) fn finish(&self, what: &'static str) -> Result<(), Malformed> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.malformed(what, 0, self.remaining() as u64)) }
@@ -151,7 +151,7 @@ pub(crate) fn varint_bytes(value: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// Values at every length boundary come back, in the announced number of bytes.
+    /// Values at every length boundary are decoded again, from the announced number of bytes.
     #[test]
     fn varints_round_trip() {
         for shift in 0..64 {
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Cut, overlong and overflowing varints, short slices, dirty padding and left-over bytes are all
+    /// Cut, overlong and overflowing varints, short slices, nonzero padding and left-over bytes are all
     /// refused.
     #[test]
     fn malformed_bytes_are_refused() {

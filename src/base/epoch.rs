@@ -1,7 +1,7 @@
-//! Epochs: when memory that readers may still look at can be given back. One collector a store.
+//! Epochs: they decide when memory that readers may still use can be freed. One collector a store.
 //!
-//! A store has a collector of its own, so that what one store retires does not wait for another's readers,
-//! and a simulated store frees things at the same step in every run of a seed.
+//! A store has its own collector. So memory that one store retires does not wait for another store's readers,
+//! and a simulated store frees memory at the same step in every run of a seed.
 //!
 //! A pin is bound to its thread and lives inside one call. Pinning takes no lock and writes nothing shared.
 
@@ -17,7 +17,7 @@ use super::sync::{Arc, AtomicPtr, Ordering};
 
 pub(crate) use collector::{Epoch, Pin};
 
-/// A shared value that readers look at under a pin and a publisher replaces whole.
+/// A shared value that readers use under a pin and a publisher replaces whole.
 #[derive(Debug)]
 pub(crate) struct Published<T: Send + Sync + 'static> {
     current: AtomicPtr<T>,
@@ -31,7 +31,7 @@ impl<T: Send + Sync + 'static> Published<T> {
 
     /// The value, for as long as the pin is held. No lock, no shared write. The pin is of this cell's epoch.
     pub(crate) fn load<'p>(&self, _pin: &'p Pin) -> Loaded<'p, T> {
-        // SAFETY: the pointer came from `Arc::into_raw`; `store` gives its count back only through the epoch,
+        // SAFETY: the pointer came from `Arc::into_raw`. `store` gives its count back only through the epoch,
         // so not before this pin ends.
         Loaded(unsafe { &*self.current.load(Ordering::Acquire) })
     }
@@ -43,7 +43,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         // SAFETY: the cell owned one count of `old`, taken out by the swap.
         let old = unsafe { Arc::from_raw(old) };
         self.epoch.retire(&pin, old);
-        // What is replaced whole may hold much memory: it must not wait in this thread for more to join it.
+        // A replaced value may hold much memory: it must not wait in this thread for others to join it.
         pin.flush();
     }
 }
@@ -65,7 +65,7 @@ impl<'p, T> Loaded<'p, T> {
         self.0
     }
 
-    /// A counted reference to this very value, for what outlives the pin.
+    /// A counted reference to this very value, for a holder that outlives the pin.
     pub(crate) fn counted(self) -> Arc<T> {
         let current: *const T = self.0;
         // SAFETY: only `Published::load` makes a `Loaded`: the pointer is from `Arc::into_raw`, and alive
@@ -89,7 +89,7 @@ mod loom_tests {
     use super::*;
     use crate::base::sync::{Tracked, explore};
 
-    /// What is published, and that its memory is given back: bytes written without atomics.
+    /// A published value. Its bytes are written without atomics, so that loom sees when its memory is freed.
     struct Payload {
         value: u64,
         bytes: Tracked,
@@ -109,8 +109,8 @@ mod loom_tests {
         }
     }
 
-    /// A reader sees what was published whole, and it stays until the pin ends, while it is replaced twice;
-    /// a counted one stays longer.
+    /// A reader sees a published value whole. The value stays until the pin ends, while it is replaced twice;
+    /// a counted value stays longer.
     #[test]
     fn loom_published_values_are_whole_and_stay() {
         explore(|| {
@@ -126,7 +126,7 @@ mod loom_tests {
                     let counted = cell.load(&pin).counted();
                     seen.bytes.read();
                     drop(pin);
-                    // Its bytes are not looked at: the order that counts make is not loom's to see.
+                    // Its bytes are not read: loom does not see the order that `Arc` counts establish.
                     assert!(first <= counted.value, "values come in order");
                 }
             });

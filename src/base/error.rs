@@ -1,4 +1,4 @@
-//! The one error type of the store. Its variants are what a caller does about them.
+//! The one error type of the store. Each variant is a case that a caller handles in its own way.
 
 use std::fmt;
 
@@ -25,16 +25,16 @@ use super::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Bytes on disk are not what was written. Reads elsewhere go on; see the file and offset. What is
-    /// undamaged can be copied to a new store by [`inspect::salvage`](crate::inspect::salvage).
+    /// Bytes on disk differ from the bytes written. Reads of other blocks go on; see the file and offset.
+    /// [`inspect::salvage`](crate::inspect::salvage) copies the undamaged items to a new store.
     Corrupt(Box<Corrupt>),
     /// The operating system refused a read, write or sync.
     Io {
-        /// What was being done: "read", "write", "sync", ...
+        /// The failed operation: "read", "write", "sync", ...
         operation: &'static str,
         /// The file, relative to the store's directory.
         file: String,
-        /// Offset in the file, in bytes, where that means anything.
+        /// Offset in the file, in bytes, where the operation has one.
         offset: u64,
         /// The operating system's own error.
         source: Arc<std::io::Error>,
@@ -53,19 +53,19 @@ pub enum Error {
         /// Size given, in bytes.
         given: u64,
     },
-    /// What the store was given (`memory_bytes`) has no room for it, and nothing that goes on makes room.
+    /// The memory budget (`memory_bytes`) has no room for the request, and no work under way makes room.
     /// Nothing was written.
     Memory {
-        /// Whose room it is, as `stats` names it.
+        /// The role that lacks memory, as `stats` names it.
         role: &'static str,
-        /// What the role may have, in bytes.
+        /// Limit of the role, in bytes.
         limit: u64,
-        /// What it would have, in bytes.
+        /// Bytes that the role would hold with the request.
         wanted: u64,
     },
     /// A key of an ingest does not come after the one before it. Nothing of the ingest was written.
     NotAscending {
-        /// How many items were put before.
+        /// Number of items put before.
         items: u64,
         /// The key.
         key: Vec<u8>,
@@ -86,15 +86,15 @@ pub enum Error {
         /// One sentence a fault.
         faults: Vec<String>,
     },
-    /// The store was written by another release whose format this one does not read, or uses a feature it
-    /// does not know.
+    /// The store was written by another release whose format this one does not read, or uses a feature
+    /// unknown to this release.
     Unsupported {
-        /// The file that says so.
+        /// The file with the unsupported format or feature.
         file: String,
-        /// What is not supported, by name.
+        /// Name of the unsupported format or feature.
         what: String,
     },
-    /// The directory does not exist, and the store was not to be created.
+    /// The directory does not exist, and the options do not create the store.
     Missing {
         /// The directory.
         path: String,
@@ -104,16 +104,16 @@ pub enum Error {
         /// The directory.
         path: String,
     },
-    /// The directory holds something else than a store, and no file of one.
+    /// The directory holds other files than a store's, and no file of a store.
     Foreign {
         /// The directory.
         path: String,
-        /// What was found there.
+        /// Its foreign contents, in words.
         found: String,
     },
     /// The store has no file LOCK, which readers and writers lock, and this reader may not make one: it does
-    /// not own the directory, or cannot write to it. A writer makes LOCK, and so may whoever owns the
-    /// directory: an empty file of that name will do.
+    /// not own the directory, or cannot write to it. A writer makes LOCK. The directory's owner may make it,
+    /// too: an empty file of that name is enough.
     LockMissing {
         /// The directory.
         path: String,
@@ -123,17 +123,17 @@ pub enum Error {
         /// The directory.
         path: String,
     },
-    /// The operating system does not permit what was asked.
+    /// The operating system does not permit the operation.
     Permission {
-        /// What was being done.
+        /// The refused operation.
         operation: &'static str,
         /// The file or directory.
         file: String,
     },
-    /// The file system takes no writes: it was mounted so, or became so after an error of its device. The
-    /// store can be opened for reading.
+    /// The file system takes no writes: it was mounted read-only, or became read-only after an error of its
+    /// device. The store can be opened for reading.
     ReadOnlyFileSystem {
-        /// What was being done.
+        /// The refused operation.
         operation: &'static str,
         /// The file or directory.
         file: String,
@@ -143,40 +143,40 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A function of keys divides the keyspace, and no opener has given its code: reads of single keys and
-    /// writes cannot be brought to their partitions. Scans can.
+    /// A function of keys divides the keyspace, and no opener has given its code: the partitions of writes
+    /// and of reads of single keys are unknown. Scans work.
     Unrouted {
         /// The name of the function.
         name: String,
     },
-    /// A read that needs an order of keys was asked of a hashed keyspace.
+    /// A read that needs an order of keys was called on a hashed keyspace.
     Unordered {
         /// The keyspace.
         name: String,
     },
     /// The keyspace or partition was dropped; its handles stay dropped.
     Dropped {
-        /// Its name; of a partition the keyspace's, a slash, and its own.
+        /// Its name; for a partition: the keyspace's name, a slash, and the partition's name.
         name: String,
     },
     /// The store was opened read-only.
     ReadOnly,
-    /// A sync, or a write of log or manifest, failed, or a background thread panicked: the store takes no
+    /// A sync, or a write of log or manifest, failed, or a background thread panicked. The store takes no
     /// writes until it is reopened.
     Latched {
         /// The first failure.
         cause: Box<Error>,
     },
-    /// As much is in flight as may be, and the caller does not wait for its turn.
+    /// The limit of reads in flight is reached, and the caller does not wait.
     WouldBlock,
-    /// The deadline of an operation has passed. What it was reading goes to the cache.
+    /// The deadline of an operation has passed. Blocks being read for the operation go to the cache.
     TimedOut,
     /// The store was closed.
     Closed,
-    /// The process was forked off the one that opened the store: its handles are of no use here. Nothing was
-    /// read or written. Open the store again in this process, once the other one has closed it.
+    /// The process was forked off the process that opened the store, and its handles do not work here.
+    /// Nothing was read or written. Open the store again in this process, once the other one has closed it.
     Forked,
-    /// A background thread of the store panicked. It is the cause in [`Error::Latched`] then.
+    /// A background thread of the store panicked. In [`Error::Latched`] this error is the cause.
     Panicked {
         /// The thread's name.
         thread: &'static str,
@@ -185,7 +185,7 @@ pub enum Error {
     },
 }
 
-/// Bytes on disk that are not what was written.
+/// Bytes on disk that differ from the bytes written.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -215,11 +215,11 @@ pub struct Corrupt {
     pub file: String,
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// What was being read there.
+    /// Name of the damaged structure or field.
     pub what: &'static str,
-    /// What should have been found.
+    /// The expected value.
     pub expected: String,
-    /// What was found.
+    /// The value found.
     pub found: String,
 }
 
@@ -258,12 +258,13 @@ impl Error {
         }))
     }
 
-    /// A decoder's complaint about bytes that began at `base` of `file`.
+    /// A decoder's error for bytes that began at `base` of `file`.
     pub(crate) fn malformed(file: impl fmt::Display, base: u64, bad: super::codec::Malformed) -> Error {
         Error::corrupt(file, base + bad.at as u64, bad.what, bad.expected, bad.found)
     }
 
-    /// One word for what it is, which stays the same: for counters, logs and answers to machines.
+    /// One word for the kind of error. The word never changes: for counters, logs and machine-readable
+    /// answers.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -304,14 +305,14 @@ impl Error {
         }
     }
 
-    /// A thread that panicked, with the message.
+    /// The error for a thread that panicked, with the panic's message.
     pub(crate) fn panicked(thread: &'static str, panic: &(dyn std::any::Any + Send)) -> Error {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Error::Panicked { thread, message: text.unwrap_or("without a message").to_owned() }
     }
 
-    /// The error that writes get once `self` has latched the store.
+    /// The error of writes after `self` has latched the store.
     pub(crate) fn latched(&self) -> Error {
         match self {
             Error::Latched { .. } => self.clone(),
@@ -376,8 +377,8 @@ fn corrupt(f: &mut fmt::Formatter<'_>, at: &Corrupt) -> fmt::Result {
     )
 }
 
-/// A failed sync of a full disk is no [`Error::Full`]: space that is freed does not bring back what the
-/// sync may have lost.
+/// A failed sync of a full disk is no [`Error::Full`]: freed space does not bring back the data that the sync
+/// may have lost.
 fn io(
     f: &mut fmt::Formatter<'_>,
     operation: &str,
@@ -400,7 +401,7 @@ fn io(
     }
 }
 
-/// A directory that is not what was expected.
+/// An error about a directory.
 fn place(f: &mut fmt::Formatter<'_>, error: &Error, path: &str) -> fmt::Result {
     match error {
         Error::Missing { .. } => {
@@ -487,7 +488,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Bytes of a key that a message shows at most.
+/// Most bytes of a key that a message shows.
 const SHOWN_BYTES_MAX: usize = 48;
 
 /// A key as text, cut short.
@@ -554,8 +555,8 @@ mod tests {
         ]
     }
 
-    /// Every error is a sentence that names what it is about, says what to do, and ends without a full stop,
-    /// so that it can stand in a longer one.
+    /// Every error is a sentence that names its object and advises what to do. It ends without a full stop,
+    /// so that a longer sentence can quote it.
     #[test]
     fn each_says_what_to_do() {
         let advice = [
@@ -585,7 +586,7 @@ mod tests {
         }
     }
 
-    /// Only a sync that wants space is told as the loss that it may be; damage leads to `salvage`.
+    /// Only a sync that lacks space is reported as a possible loss; damage leads to `salvage`.
     #[test]
     fn missing_space_and_damage_say_what_to_do() {
         let io = |operation, kind: std::io::ErrorKind| {
@@ -601,8 +602,8 @@ mod tests {
         assert!(Error::corrupt("STORE", 48, "the header checksum", 1, 2).to_string().contains("salvage"));
     }
 
-    /// What latched a store is told once, however often it is passed on, and is the source of what writes
-    /// get.
+    /// The first failure stands in the message once, however often it is passed on, and is the source of
+    /// later errors of writes.
     #[test]
     fn a_latch_tells_the_first_failure() {
         let first = Error::Full { file: "log-0000000000000002".to_owned() };

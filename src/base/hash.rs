@@ -1,12 +1,12 @@
 //! The key hash: 128 bits, seeded by the store's secret, cut into named fields that never overlap.
 //!
-//! Seeded, not keyed: it defends against keys ground beforehand. Correctness never depends on it.
-//! Computed once a get; memtable, filter and block tags take their field of it.
+//! Seeded, not keyed: the seed defends against colliding keys computed in advance. Correctness never depends
+//! on the hash. A get computes it once; memtable, filter and block tags each take their field.
 
 use super::id::KeyspaceId;
 use super::place;
 
-/// The store's 128 random bits, expanded to what the hash function takes. Never printed.
+/// The store's 128 random bits, expanded to the secret that the hash function takes. Never printed.
 #[derive(Clone)]
 pub(crate) struct HashSecret {
     bytes: [u8; 192],
@@ -14,15 +14,15 @@ pub(crate) struct HashSecret {
     strange: Option<fn(u128) -> u128>,
 }
 
-/// Seeds whose hashes are as tests want them.
+/// Seeds whose hashes have the properties that tests need.
 #[cfg(test)]
 pub(crate) mod strange {
-    /// Hashes of 8 bits, in what a place begins with; a third of all keys have one of five hashes.
+    /// Hashes of 8 bits, in the first bits of the place; a third of all keys have one of five hashes.
     pub(crate) const COLLIDING: [u8; 16] = *b"hashes collide..";
-    /// Each route goes to the last child.
+    /// Every route takes the last child at each level.
     pub(crate) const ONE_PATH: [u8; 16] = *b"one path for all";
 
-    /// What becomes of a hash.
+    /// The change that a seed makes to hashes.
     pub(super) fn of(seed: [u8; 16]) -> Option<fn(u128) -> u128> {
         match seed {
             COLLIDING => Some(|hash| {
@@ -63,8 +63,8 @@ impl HashSecret {
         KeyHash(hash)
     }
 
-    /// The hash of a key as a keyspace stores it. Of a hashed keyspace it is made of the place in front of
-    /// the key: route and order are those of the key's hash, and the filter's bits are mixed from both.
+    /// The hash of a key in its stored form. In a hashed keyspace it is computed from the place in front of
+    /// the key: route and order are those of the key's hash, and the filter bits are mixed from both.
     #[inline]
     pub(crate) fn hash_in(&self, keyspace: KeyspaceId, stored: &[u8]) -> KeyHash {
         if keyspace.is_hashed() { of_place(stored) } else { self.hash(stored) }
@@ -104,7 +104,7 @@ impl KeyHash {
         (self.0 as u64) & ((1 << 36) - 1)
     }
 
-    /// The 48 bits of order; a memtable's hashed index and the tags in blocks are cut from it.
+    /// The 48 bits of order; a memtable's hashed index and the tags in blocks are cut from them.
     pub(crate) fn order(self) -> u64 {
         ((self.0 >> 36) as u64) & ((1 << 48) - 1)
     }
@@ -114,7 +114,7 @@ impl KeyHash {
         self.order() as u8
     }
 
-    /// The 44 bits every filter is built from, left-aligned so that a multiply-high picks a page.
+    /// The 44 bits every filter is built from, left-aligned so that a multiply-high selects a page.
     pub(crate) fn filter(self) -> u64 {
         ((self.0 >> 84) as u64) << 20
     }
@@ -124,7 +124,7 @@ impl KeyHash {
 mod tests {
     use super::*;
 
-    /// The fields are cut as the format says, and two seeds give two functions.
+    /// The fields are cut as the format defines them, and two seeds give two functions.
     #[test]
     fn fields_do_not_overlap_and_the_seed_matters() {
         let hash = KeyHash(((1u128 << 36) - 1) | 0xabu128 << 36 | 1u128 << 127);

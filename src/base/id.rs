@@ -9,8 +9,8 @@ use std::fmt;
 pub(crate) struct KeyspaceId(pub(crate) u32);
 
 impl KeyspaceId {
-    /// The bit that ids of hashed keyspaces have: so the id of a tree says how its keys are stored
-    /// (`base::place`), wherever it stands.
+    /// The bit set in ids of hashed keyspaces, so that every tree id tells how its keys are stored (see
+    /// `base::place`).
     pub(crate) const HASHED: u32 = 1 << 31;
 
     /// Whether its keys lie in the order of their hashes.
@@ -19,7 +19,7 @@ impl KeyspaceId {
         self.0 & KeyspaceId::HASHED != 0
     }
 
-    /// Its number in the order in which keyspaces were made.
+    /// The number in the order of creation.
     pub(crate) fn number(self) -> u32 {
         self.0 & !KeyspaceId::HASHED
     }
@@ -30,11 +30,11 @@ impl KeyspaceId {
 pub(crate) struct PartitionId(pub(crate) u32);
 
 impl PartitionId {
-    /// Never given out: in the place of a partition that the key says, before it is known which that is.
+    /// Never given out. It stands for the partition that the key will name, until that partition is known.
     pub(crate) const OF_KEY: PartitionId = PartitionId(u32::MAX);
 }
 
-/// A partition of a keyspace: what has its own levels, and the unit of compaction and of dropping.
+/// A partition of a keyspace: it has levels of its own, and is the unit of compaction and of dropping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct TreeId {
     pub(crate) keyspace: KeyspaceId,
@@ -53,7 +53,7 @@ pub(crate) type Sequence = u64;
 /// The largest sequence number: a log record keeps it beside an 8-bit kind.
 pub(crate) const SEQUENCE_MAX: Sequence = (1 << 56) - 1;
 
-/// What a file is; the number stands in its header and in manifest names. 0 is never valid.
+/// The kind of a file; the number stands in its header and in manifest names. 0 is never valid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub(crate) enum FileKind {
@@ -65,7 +65,7 @@ pub(crate) enum FileKind {
     Cluster = 6,
     Blob = 7,
     History = 8,
-    /// Of the lab's engine, which is no part of a store.
+    /// A file of the lab's engine, which is no part of a store.
     Lab = 9,
 }
 
@@ -82,7 +82,7 @@ impl FileKind {
         FileKind::Lab,
     ];
 
-    /// What is the same of all files of the kind. A new kind says all of it here.
+    /// The traits that all files of the kind share. A new kind states all of them here.
     pub(crate) const fn traits(self) -> FileTraits {
         let (word, layout, is_paged) = match self {
             FileKind::Lock => ("LOCK", FileLayout::Empty, false),
@@ -111,39 +111,39 @@ impl FileKind {
 /// See [`FileKind::traits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileTraits {
-    /// What its name begins with.
+    /// The first part of the file's name.
     pub(crate) word: &'static str,
     /// LOCK and STORE are one of a kind; every other file carries a number.
     pub(crate) is_numbered: bool,
     pub(crate) layout: FileLayout,
-    /// It is read page by page, here and there: past the kernel's cache where the settings say so.
+    /// The file is read page by page at random: past the kernel's page cache where the settings say so.
     pub(crate) is_paged: bool,
 }
 
-/// How the bytes of a file lie.
+/// Layout of a file's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileLayout {
-    /// There are none.
+    /// No bytes.
     Empty,
     /// A header and two slots.
     Slots,
     /// A header and framed records.
     Frames,
-    /// A header, blocks and a footer that says where they are.
+    /// A header, blocks, and a footer with their offsets.
     Table,
-    /// The lab's own.
+    /// The lab's own layout.
     Lab,
-    /// No release writes one.
+    /// No release writes such a file.
     Unwritten,
 }
 
-/// A file of the store. Names on disk are made from it and never taken from bytes on disk.
+/// A file of the store. Names on disk are made from this type and never taken from bytes on disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct FileName {
     pub(crate) kind: FileKind,
     /// From one counter for all kinds, never reused; 0 for LOCK and STORE.
     pub(crate) number: u64,
-    /// Which of the store's directories; 0 is the store's own.
+    /// Index of the store's directory that has the file; 0 is the store's own.
     pub(crate) path: u16,
 }
 
@@ -187,14 +187,14 @@ impl fmt::Display for FileName {
     }
 }
 
-/// What an item says of its key. The numbers stand in logs and tables; 0 is never valid.
+/// The kind of an item. The numbers stand in logs and tables; 0 is never valid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub(crate) enum ItemKind {
     Put = 1,
     Delete = 2,
-    /// Deletes the keys from its own to before its value, all from its own on if that is empty. In logs and
-    /// memtables only: tables keep ranges apart.
+    /// Deletes the keys from the item's key up to, not including, its value; with an empty value, all keys
+    /// from its key on. In logs and memtables only: tables keep range tombstones apart.
     DeleteRange = 3,
 }
 
@@ -212,7 +212,7 @@ impl ItemKind {
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 65_535;
-/// The greatest key there may be: no key is behind it.
+/// The greatest possible key.
 pub(crate) static KEY_GREATEST: [u8; KEY_BYTES_MAX] = [u8::MAX; KEY_BYTES_MAX];
 /// Longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 20;

@@ -1,6 +1,8 @@
-//! Keys as bytes: what two have in common, and how eight bytes of one compare in one instruction.
+//! Keys as bytes: the common prefix of two keys, and their first eight bytes as a number that compares in one
+//! instruction.
 //!
-//! It knows no format: where a prefix is left out, and how long it is, say those who lay keys out.
+//! This module knows no format: the code that lays keys out decides where prefixes are left out, and their
+//! length.
 
 /// Length of the longest common prefix.
 pub(crate) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
@@ -10,9 +12,10 @@ pub(crate) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
     words * 8 + rest.take_while(|(a, b)| a == b).count()
 }
 
-/// The first eight bytes as a number that compares as they do, zeros behind shorter ones.
+/// The first eight bytes as a big-endian number, which compares as the bytes do. Shorter keys are padded with
+/// zeros.
 ///
-/// A smaller head means a smaller key; equal heads say nothing.
+/// A smaller head means a smaller key; equal heads decide nothing.
 #[inline]
 pub(crate) fn head(bytes: &[u8]) -> u64 {
     if let Some(chunk) = bytes.first_chunk::<8>() {
@@ -23,7 +26,7 @@ pub(crate) fn head(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(padded)
 }
 
-/// The head of what comes after the first `skip` bytes, which may be nothing.
+/// The head of the bytes after the first `skip`, of which there may be none.
 #[inline]
 pub(crate) fn head_after(key: &[u8], skip: usize) -> u64 {
     head(key.get(skip..).unwrap_or_default())
@@ -52,7 +55,7 @@ mod tests {
         }
     }
 
-    /// A head behind a prefix is the rest's, also where nothing is left.
+    /// The head behind a prefix is the head of the remaining bytes, also where none remain.
     #[test]
     fn heads_behind_a_prefix() {
         assert_eq!(head_after(b"abcdefghi", 8), u64::from(b'i') << 56);

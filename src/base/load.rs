@@ -1,9 +1,9 @@
-//! What is asked of the device: one account of the requests that read blocks, of gets, scans and futures and
-//! of merges.
+//! The load of the device: counts of the block reads in flight, for gets, scans and futures, and for merges.
 //!
-//! A request counts from when it is made until what it brought is taken. Who reads counts itself; who chooses
-//! how to read looks. Any thread; nothing here waits. Writes are not in it, nor are reads that no get and no
-//! merge asks for: of an opening, of a table's index when it is published, and of `verify`.
+//! A request counts from when it is made until its result is taken. Readers count their requests; the code
+//! that chooses how to read looks at the counts. Any thread may call; no call waits. Writes are not counted.
+//! Neither are reads outside gets, scans and merges: those of an opening, of a table's index when it is
+//! published, and of `verify`.
 
 use super::sync::{Arc, AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ pub(crate) struct DeviceLoad {
     merges: AtomicU64,
 }
 
-/// A request, until this is dropped.
+/// A request, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reading {
     load: Arc<DeviceLoad>,
@@ -28,19 +28,19 @@ enum Of {
 }
 
 impl DeviceLoad {
-    /// Counts a request of a get, a scan or a future, what is read ahead for them among it, from now until
-    /// what it returns is dropped.
+    /// Counts a request of a get, a scan or a future, read-ahead included, until the returned value is
+    /// dropped.
     pub(crate) fn reading(self: &Arc<DeviceLoad>) -> Reading {
         self.count(Of::Awaited)
     }
 
-    /// The same of a request of a merge.
+    /// The same for a request of a merge.
     pub(crate) fn merging(self: &Arc<DeviceLoad>) -> Reading {
         self.count(Of::Merge)
     }
 
     fn count(self: &Arc<DeviceLoad>, of: Of) -> Reading {
-        // Relaxed: it orders nothing, and who sees an old number is as right.
+        // Relaxed: the count orders nothing, and a slightly old number is as good.
         self.counter(of).fetch_add(1, Ordering::Relaxed);
         Reading { load: Arc::clone(self), of }
     }
@@ -73,7 +73,7 @@ impl Drop for Reading {
 mod tests {
     use super::*;
 
-    /// Each is counted where it belongs, and no longer than it lasts.
+    /// Each request is counted in its class, and no longer than it lasts.
     #[test]
     fn requests_are_counted_while_they_last() {
         let load = Arc::<DeviceLoad>::default();

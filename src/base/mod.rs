@@ -1,8 +1,8 @@
-//! Words every layer shares: ids, key hash, checksum, codec, errors, settings, the protocol's plain types,
-//! memory handed in and granted, lists of one, and the door to atomics and locks.
+//! Types every layer shares: ids, key hash, checksum, codec, errors, settings, the protocol's plain types,
+//! memory regions and grants, lists of one, and the source of atomics and locks.
 //!
-//! It is not a place for logic of the store: nothing here knows a file format, a level or a thread.
-//! Everything imports it and it imports nothing of ours.
+//! It is not a place for logic of the store: nothing here knows a file format, a level or a thread. Every
+//! module imports it, and it imports no module of the project.
 
 pub(crate) mod checksum;
 pub(crate) mod codec;

@@ -1,9 +1,9 @@
-//! Where a key of a hashed keyspace lies: its place.
+//! The place of a key of a hashed keyspace.
 //!
-//! A hashed keyspace is kept in the order of its keys' hashes. So that everything below the public face sorts
-//! bytes and nothing else, its keys are stored with their place in front: memtables, logs and tables sort
-//! them as they sort the keys of any other tree. [`HashSecret::hash_in`] takes the hash of such a key from
-//! its place. Pure.
+//! A hashed keyspace is kept in the order of its keys' hashes. Its keys are stored behind their place, so
+//! that every layer below the public face sorts bytes only. Memtables, logs and tables sort stored keys as
+//! they sort the keys of any other tree. [`HashSecret::hash_in`] computes the hash of a stored key from its
+//! place. Pure.
 //!
 //! ```text
 //! stored key: 11 bytes of place, the key
@@ -28,11 +28,11 @@ const ORDER_BITS: u32 = 48;
 /// Bits of the 11 bytes that are zero.
 const SPARE_BITS: u32 = 8 * PLACE_BYTES as u32 - ROUTE_BITS - ORDER_BITS;
 
-/// A key as it is stored.
+/// A key in its stored form.
 pub(crate) enum StoredKey<'k> {
-    /// Of an ordered keyspace.
+    /// A key of an ordered keyspace.
     AsGiven(&'k [u8]),
-    /// Behind its place.
+    /// A key of a hashed keyspace, behind its place.
     Placed(SmallVec<[u8; 64]>),
 }
 
@@ -55,7 +55,7 @@ impl AsRef<[u8]> for StoredKey<'_> {
     }
 }
 
-/// The key as a keyspace stores it.
+/// The key in the form that its keyspace stores.
 #[inline]
 pub(crate) fn stored_key<'k>(secret: &HashSecret, keyspace: KeyspaceId, key: &'k [u8]) -> StoredKey<'k> {
     if keyspace.is_hashed() { StoredKey::Placed(placed(secret, key)) } else { StoredKey::AsGiven(key) }
@@ -69,7 +69,7 @@ fn placed(secret: &HashSecret, key: &[u8]) -> SmallVec<[u8; 64]> {
     stored
 }
 
-/// Appends the stored key of a key that is given in two parts.
+/// Appends the stored key of a key given in two parts.
 #[inline]
 pub(crate) fn put_placed(secret: &HashSecret, (prefix, suffix): (&[u8], &[u8]), stored: &mut Vec<u8>) {
     let start = stored.len();
@@ -80,14 +80,14 @@ pub(crate) fn put_placed(secret: &HashSecret, (prefix, suffix): (&[u8], &[u8]), 
     place_bytes.copy_from_slice(&place(secret.hash(key)));
 }
 
-/// A stored key as it was given.
+/// The caller's key within a stored key.
 #[inline]
 pub(crate) fn given_key(tree: TreeId, stored: &[u8]) -> &[u8] {
-    // Shorter ones are bounds of ranges, and bytes of damaged files.
+    // Shorter stored keys are bounds of ranges, and bytes of damaged files.
     if tree.keyspace.is_hashed() { stored.get(PLACE_BYTES..).unwrap_or_default() } else { stored }
 }
 
-/// A stored key for people, escaped; of a hashed keyspace the digits of its place, a slash and the key.
+/// A stored key for messages, escaped. For a hashed keyspace: the place in hex digits, a slash and the key.
 pub(crate) fn shown_key(keyspace: KeyspaceId, stored: &[u8]) -> String {
     if !keyspace.is_hashed() {
         return stored.escape_ascii().to_string();
@@ -97,8 +97,8 @@ pub(crate) fn shown_key(keyspace: KeyspaceId, stored: &[u8]) -> String {
     format!("{digits}/{}", key.escape_ascii())
 }
 
-/// How large a part of all places lies between two bounds, stored keys or beginnings of such, in millionths;
-/// none is no bound. Never 0.
+/// The share of all places between two bounds, in millionths; never 0. The bounds are stored keys or prefixes
+/// of stored keys. `None` means no bound.
 pub(crate) fn part_between(from: Option<&[u8]>, to: Option<&[u8]>) -> u64 {
     let word = |bound: &[u8]| u128::from(head(bound));
     let (from, to) = (from.map_or(0, word), to.map_or(1 << 64, |to| word(to) + 1));
@@ -111,8 +111,8 @@ fn place(hash: KeyHash) -> [u8; PLACE_BYTES] {
     bytes[bytes.len() - PLACE_BYTES..].try_into().expect("so many were taken")
 }
 
-/// Route and order of the place in front of a stored key. A shorter one, of a damaged file, is read as if
-/// zeros followed.
+/// Route and order of the place in front of a stored key. A shorter key, of a damaged file, is padded with
+/// zeros.
 pub(super) fn bits_of(stored: &[u8]) -> (u64, u64) {
     let mut bytes = [0; 16];
     let count = stored.len().min(PLACE_BYTES);
@@ -121,7 +121,7 @@ pub(super) fn bits_of(stored: &[u8]) -> (u64, u64) {
     ((bits >> ORDER_BITS) as u64, (bits as u64) & ((1 << ORDER_BITS) - 1))
 }
 
-/// Levels of a trie below its root: the route has a child for each.
+/// Levels of a trie below its root: the route names a child for each.
 pub(crate) const HEIGHT_MAX: usize = 12;
 /// Children of a node.
 pub(crate) const FANOUT: usize = 8;
@@ -132,16 +132,17 @@ const CHILD_BITS: u32 = 3;
 pub(crate) struct NodeId {
     /// The root has height 0.
     pub(crate) height: usize,
-    /// Three bits a level, that of level 1 first.
+    /// Three bits a level, those of level 1 first.
     pub(crate) path: u64,
 }
 
 impl NodeId {
     pub(crate) const ROOT: NodeId = NodeId { height: 0, path: 0 };
-    /// None comes after it in the order of ids.
+    /// The greatest id.
     pub(crate) const GREATEST: NodeId = NodeId { height: usize::MAX, path: u64::MAX };
 
-    /// The node of that height in which a stored key lies; of a height that no node has, one of no use.
+    /// The node of height `height` that holds a stored key. For a height beyond the trie the result has no
+    /// use.
     #[inline]
     pub(crate) fn of(height: usize, stored: &[u8]) -> NodeId {
         NodeId { height, path: path(height, stored) }
@@ -151,43 +152,44 @@ impl NodeId {
         NodeId { height: self.height + 1, path: self.path << CHILD_BITS | number as u64 }
     }
 
-    /// Numbers of the children on the way to it from the root.
+    /// Numbers of the children on the way from the root to the node.
     pub(crate) fn route(self) -> impl DoubleEndedIterator<Item = usize> {
         let at = move |level: usize| self.path >> (CHILD_BITS as usize * (self.height - level)) & 7;
         (1..=self.height).map(move |level| at(level) as usize)
     }
 
-    /// No stored key of the node comes before it, and none of those before the node comes after it.
+    /// A lower bound: at or before every stored key of the node, and after every key of earlier nodes.
     pub(crate) fn first(self) -> Vec<u8> {
         let shift = 8 * PLACE_BYTES - CHILD_BITS as usize * self.height;
         let bytes = (u128::from(self.path) << shift).to_be_bytes();
         bytes[bytes.len() - PLACE_BYTES..].to_vec()
     }
 
-    /// The same of what comes behind the node; `None` for the last of its height.
+    /// The lower bound of the next node of its height; `None` for the last.
     pub(crate) fn behind(self) -> Option<Vec<u8>> {
         let count = 1u64 << (CHILD_BITS as usize * self.height);
         (self.path + 1 < count).then(|| NodeId { path: self.path + 1, ..self }.first())
     }
 
-    /// No stored key of the node comes after it, and all of those behind the node do.
+    /// An upper bound: at or after every stored key of the node, and before every key behind the node.
     pub(crate) fn last(self) -> Vec<u8> {
         let ones = u128::MAX >> (8 * (16 - PLACE_BYTES) + CHILD_BITS as usize * self.height);
         let shift = 8 * PLACE_BYTES - CHILD_BITS as usize * self.height;
-        // The spare bits are zero in places: with ones no key comes after it, however long.
+        // Spare bits are zero in places: with ones here, no key of the node comes after the bound, regardless
+        // of its length.
         let bytes = (u128::from(self.path) << shift | ones).to_be_bytes();
         bytes[bytes.len() - PLACE_BYTES..].to_vec()
     }
 }
 
-/// The first `height` children's numbers of a stored key's route.
+/// The first `height` child numbers of a stored key's route.
 #[inline]
 fn path(height: usize, stored: &[u8]) -> u64 {
     let shift = 64usize.saturating_sub(CHILD_BITS as usize * height);
     head(stored).checked_shr(shift as u32).unwrap_or(0)
 }
 
-/// The number of the child, at that height, in which a stored key lies.
+/// The number of the child, at height `height`, that holds a stored key.
 #[inline]
 pub(crate) fn child_at(height: usize, stored: &[u8]) -> usize {
     (path(height, stored) & 7) as usize
@@ -202,7 +204,7 @@ mod tests {
     const HASHED: KeyspaceId = KeyspaceId(KeyspaceId::HASHED | 3);
     const ORDERED: KeyspaceId = KeyspaceId(3);
 
-    /// A level's child is its three bits of the route, and children of level 1 lie one behind the other.
+    /// A level's child number is its three bits of the route; places of the children of level 1 are in order.
     #[test]
     fn routes_come_first() {
         let hash = |route: u64, order: u64| KeyHash(u128::from(order) << 36 | u128::from(route));
@@ -214,7 +216,7 @@ mod tests {
         assert_eq!(place(hash(1, 0)), [0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0]);
     }
 
-    /// People see the place in digits before the key; bounds may be shorter than a place.
+    /// Messages show the place in digits before the key; bounds may be shorter than a place.
     #[test]
     fn keys_are_shown_behind_their_places() {
         let shown = |stored: &[u8]| shown_key(HASHED, stored);
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(shown_key(ORDERED, b"ann\n"), "ann\\n");
     }
 
-    /// Parts of all places are told in millionths, and none is 0.
+    /// Shares of all places are counted in millionths, and none is 0.
     #[test]
     fn parts_of_all_places() {
         assert_eq!(part_between(None, None), 1_000_000);
@@ -234,8 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// The key is found behind its place, the hash of the stored key has the bits of the place, and equal
-        /// keys have equal hashes; a key of an ordered keyspace stays as it is.
+        /// The key lies behind its place, the stored key's hash has the bits of the place, and equal keys
+        /// have equal hashes. A key of an ordered keyspace stays as it is.
         #[test]
         fn stored_keys_are_given_back(key in proptest::collection::vec(any::<u8>(), 0..100)) {
             let secret = HashSecret::expand([7; 16]);
@@ -249,7 +251,7 @@ mod tests {
             prop_assert_eq!(secret.hash_in(ORDERED, &key), whole);
         }
 
-        /// A node has the keys between its bounds and no others, and its children have what it has.
+        /// A node holds the keys between its bounds and no others, and its children hold the same keys.
         #[test]
         fn nodes_are_ranges(
             keys in proptest::collection::vec(any::<[u8; 6]>(), 1..40),
@@ -279,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Filter bits of keys of one node, whose routes begin alike, are as even as those of any keys.
+    /// Filter bits of one node's keys, whose routes have a common prefix, are as even as those of any keys.
     #[test]
     fn filter_bits_are_even() {
         let secret = HashSecret::expand([9; 16]);

@@ -1,23 +1,22 @@
-//! A hint to the processor that memory is wanted soon. It reads nothing and may be called from anywhere.
+//! A prefetch hint to the processor. It reads nothing and may be called from anywhere.
 
 #![cfg_attr(
     all(target_arch = "x86_64", not(miri)),
     expect(unsafe_code, reason = "the processor's hint is an unsafe call")
 )]
 
-/// Asks for the cache line of `memory` that begins, or goes on, `at` bytes behind its start; it may lie
-/// behind its end.
+/// Prefetches the cache line at `at` bytes behind the start of `memory`. The line may lie behind its end.
 #[inline]
 pub(crate) fn prefetch<T>(memory: &[T], at: usize) {
     prefetch_address(memory.as_ptr().cast(), at);
 }
 
-/// As [`prefetch`], for memory that is shared with writers.
+/// As [`prefetch`], for memory shared with writers.
 #[inline]
 pub(crate) fn prefetch_address(start: *const u8, at: usize) {
     let _line = start.wrapping_add(at);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint; it reads nothing as far as the program can tell, so any address will do. SSE is part of
+    // SAFETY: a prefetch has no effect that the program can observe, so any address is valid. SSE is part of
     // x86-64.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_line.cast());
@@ -28,7 +27,7 @@ pub(crate) fn prefetch_address(start: *const u8, at: usize) {
 mod tests {
     use super::*;
 
-    /// A hint about any address, in the memory or not, changes and breaks nothing.
+    /// A hint for any address, inside the memory or not, changes and breaks nothing.
     #[test]
     fn hints_are_harmless() {
         let memory = [1u64, 2, 3];

@@ -1,4 +1,4 @@
-//! Memory handed in: a zeroed, page-aligned run of bytes from whoever owns the budget.
+//! A region: a zeroed, page-aligned run of bytes from the owner of the memory budget.
 
 #![expect(unsafe_code, reason = "owns raw memory from the operating system or the simulator")]
 
@@ -6,19 +6,19 @@ use std::ptr::NonNull;
 
 /// A run of zeroed memory, aligned to at least 4 KiB, given back when dropped.
 ///
-/// It hands out raw pointers only; who shares the bytes, and how, is the business of arena and cache.
+/// It hands out raw pointers only; arena and cache decide how the bytes are shared.
 pub(crate) struct Region {
     start: NonNull<u8>,
     bytes: usize,
     source: &'static Source,
 }
 
-/// How whoever hands memory out takes it back.
+/// The functions by which the source of a region takes its memory back.
 pub(crate) struct Source {
-    /// All of a region, from its start.
+    /// Releases a whole region, from its start.
     pub(crate) release: unsafe fn(NonNull<u8>, usize),
-    /// What whole pages of a region hold is given up, and the memory behind them as far as it goes; they stay
-    /// valid and initialised, with anything in them.
+    /// Gives up the contents of whole pages of a region, and their memory as far as possible. The pages stay
+    /// valid and initialised, with arbitrary contents.
     pub(crate) discard: unsafe fn(NonNull<u8>, usize),
 }
 
@@ -34,8 +34,9 @@ impl Region {
     /// Takes ownership of `bytes` bytes at `start`.
     ///
     /// # Safety
-    /// The memory is zeroed, aligned to 4 KiB, valid for reads and writes until the source's
-    /// `release(start, bytes)` is called, and used by nobody else. Its `discard` keeps any part of it so.
+    /// The memory is zeroed, aligned to 4 KiB, and valid for reads and writes until the source's
+    /// `release(start, bytes)` is called. It has no other user. Its `discard` keeps any part of it valid and
+    /// initialised.
     pub(crate) unsafe fn from_raw(start: NonNull<u8>, bytes: usize, source: &'static Source) -> Region {
         Region { start, bytes, source }
     }
@@ -48,18 +49,18 @@ impl Region {
         self.bytes
     }
 
-    /// Gives up what `bytes` bytes from `at` hold, and the memory behind them if the system has a use for it.
+    /// Gives up the contents of `bytes` bytes from `at`, and their memory if the system has a use for it.
     ///
     /// # Safety
-    /// Nobody looks at these bytes or writes them meanwhile, nor minds what is in them afterwards.
+    /// No thread reads or writes these bytes meanwhile, and no code relies on their contents afterwards.
     ///
     /// # Panics
     /// If they are not whole pages of 4 KiB inside the region.
     pub(crate) unsafe fn discard(&self, at: usize, bytes: usize) {
         assert!(at.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES), "whole pages");
         assert!(at.checked_add(bytes).is_some_and(|end| end <= self.bytes), "inside the region");
-        // SAFETY: inside the region, as asserted; the source was promised to take any part of it, which by
-        // the caller's promise nobody uses.
+        // SAFETY: inside the region, as asserted. `from_raw` was promised that the source takes any part of
+        // the region; the caller promises that the part is not in use.
         unsafe { (self.source.discard)(self.start.add(at), bytes) }
     }
 
@@ -88,11 +89,11 @@ unsafe fn heap_release(start: NonNull<u8>, bytes: usize) {
     unsafe { std::alloc::dealloc(start.as_ptr(), layout) }
 }
 
-/// An allocator takes no part back. Whoever reads what was given up is to find it gone, in tests as
-/// elsewhere.
+/// An allocator takes back no part of an allocation. The bytes are zeroed, so that tests notice a read of
+/// discarded bytes.
 ///
 /// # Safety
-/// The bytes are of a region from `heap`, and nobody else uses them.
+/// The bytes are of a region from `heap`, and have no other user.
 unsafe fn heap_discard(start: NonNull<u8>, bytes: usize) {
     // SAFETY: by the caller's promise.
     unsafe { start.write_bytes(0, bytes) }
@@ -100,8 +101,8 @@ unsafe fn heap_discard(start: NonNull<u8>, bytes: usize) {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: `from_raw` was promised that `release` takes exactly this; nothing uses the region after
-        // its drop.
+        // SAFETY: `from_raw` was promised that `release` takes exactly this region; nothing uses the region
+        // after its drop.
         unsafe { (self.source.release)(self.start, self.bytes) }
     }
 }
@@ -126,7 +127,7 @@ mod tests {
         assert!(bytes.iter().all(|byte| *byte == 0));
     }
 
-    /// What is discarded is gone, and its neighbours are not.
+    /// Discarded bytes are gone, and their neighbours are not.
     #[test]
     fn discarded_bytes_are_gone() {
         let region = Region::heap(4 * PAGE_BYTES).expect("small allocation");

@@ -1,18 +1,18 @@
-//! Memory by role: how much of the store's budget each use of it has, and what each may have.
+//! Memory by role: the bytes of the store's budget that each use of memory holds, and its limit.
 //!
-//! Write buffers and background work have fixed parts of the budget. All other memory is granted here, and
-//! the cache shrinks by as much, in steps, so that the sum is what the store was given.
+//! Write buffers and background work have fixed parts of the budget. All other memory is granted here. The
+//! cache shrinks by the granted bytes, in steps, so that the sum stays within the budget.
 //!
-//! A role names a use of memory. Each has a limit. Beyond the limit a caller that can wait or do without is
-//! refused. Memory that already exists, such as the bounds of an existing table, is granted all the same; the
-//! engine then slows writers until background work has given some of it back.
+//! A role names a use of memory. Each role has a limit. Beyond the limit, a caller that can wait or do
+//! without the memory is refused. Memory that already exists, such as the bounds of an existing table, is
+//! granted all the same; the engine then slows writers until background work has given some of it back.
 //!
-//! Any thread. A grant is a few atomic operations, and a lock once a step.
+//! Thread safety: any thread may call. A grant is a few atomic operations, and a lock once a step.
 //!
 //! Invariants:
-//! 1. A grant that may be refused takes no role past its limit, nor the sum past the limit of all. The first
-//!    grant of an empty role is the exception: no other grant could make room for it.
-//! 2. The lender has lent the sum of all grants, and less than two steps more.
+//! 1. A grant that may be refused takes no role past its limit, nor the sum past the limit of all roles. The
+//!    first grant of an empty role is the exception: no other grant could make room for it.
+//! 2. The lender has lent the sum of all grants, plus less than two steps.
 
 use super::error::Error;
 use super::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
@@ -22,24 +22,24 @@ use super::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
 pub(crate) enum Role {
     /// Flushed write buffers that snapshots, iterators or reads under way keep in memory.
     Kept,
-    /// Bounds, separators and places of tables.
+    /// Bounds and separators of tables, and the cache places of their blocks.
     Tables,
-    /// Blocks that found no frame of the cache.
+    /// Blocks outside the cache, because no frame was free for them.
     Blocks,
-    /// Blocks that iterators hold between two steps. They lie in the cache.
+    /// Blocks that iterators hold between two steps. The blocks lie in the cache.
     Iterators,
-    /// Blocks that have come for futures that were not polled since. They lie in the cache if they found a
-    /// frame. The oldest make room for others.
+    /// Blocks that were read for futures and not polled since. They lie in the cache if a frame was free. The
+    /// oldest make room for newer ones.
     Untaken,
-    /// Items that iterators and cursors have read before they are asked for them.
+    /// Items that iterators and cursors read ahead of their callers.
     ReadAhead,
-    /// Batches whose commit waits for another.
+    /// Batches that wait for the commit of another batch.
     Batches,
     /// Write buffers made for one batch each, until they are flushed.
     LargeBatches,
     /// Tables that ingests build.
     Ingests,
-    /// The catalog, and what the manifest says.
+    /// The catalog, and the manifest's state in memory.
     Manifest,
 }
 
@@ -57,7 +57,7 @@ impl Role {
         Role::Manifest,
     ];
 
-    /// As `stats` and errors call it.
+    /// The name in `stats` and errors.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Kept => "kept write buffers",
@@ -73,7 +73,7 @@ impl Role {
         }
     }
 
-    /// Whether the memory is the cache's own: only a part of it may be held.
+    /// Whether the memory is part of the cache, of which only a part may be held.
     fn is_in_cache(self) -> bool {
         matches!(self, Role::Iterators | Role::Untaken)
     }
@@ -84,14 +84,14 @@ impl Role {
 pub(crate) struct Limits {
     /// In the order of [`Role::ALL`].
     pub(crate) roles: [u64; Role::ALL.len()],
-    /// All roles together; the cache has the rest.
+    /// Limit of all roles together; the cache has the rest.
     pub(crate) whole: u64,
-    /// What the lender is asked for at once.
+    /// Bytes by which the loan changes at a time.
     pub(crate) step: u64,
 }
 
 impl Limits {
-    /// None at all.
+    /// No limits.
     #[cfg(test)]
     pub(crate) fn unlimited() -> Limits {
         Limits { roles: [u64::MAX; Role::ALL.len()], whole: u64::MAX, step: 1 }
@@ -100,14 +100,14 @@ impl Limits {
 
 /// The owner of the memory that is not granted.
 pub(crate) trait Lender: Send + Sync {
-    /// Leaves so many more bytes unused.
+    /// Leaves `bytes` more of its memory unused.
     fn lend(&self, bytes: u64);
 
-    /// May use so many bytes again.
+    /// May use `bytes` of its memory again.
     fn take_back(&self, bytes: u64);
 }
 
-/// What a role has, and how its callers fared.
+/// Bytes of a role, and counts of its waits and refusals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RoleCounts {
     pub(crate) bytes: u64,
@@ -129,9 +129,9 @@ struct Counter {
 pub(crate) struct Reserve {
     counters: [Counter; Role::ALL.len()],
     limits: Limits,
-    /// By all roles outside the cache.
+    /// Bytes granted to all roles outside the cache.
     granted: AtomicU64,
-    /// What the lender has lent; changed under the lock.
+    /// Bytes that the lender has lent; changed under the lock.
     lent: AtomicU64,
     lending: Mutex<()>,
     lender: Box<dyn Lender>,
@@ -161,7 +161,7 @@ impl Reserve {
         })
     }
 
-    /// One without limits, of nobody's memory.
+    /// A reserve without limits and without a lender's memory.
     #[cfg(test)]
     pub(crate) fn alone() -> Arc<Reserve> {
         struct Nobody;
@@ -172,7 +172,7 @@ impl Reserve {
         Reserve::new(Limits::unlimited(), Nobody)
     }
 
-    /// One in which batches have so many bytes.
+    /// A reserve in which batches have `bytes`.
     #[cfg(test)]
     pub(crate) fn of_batches(bytes: u64) -> Arc<Reserve> {
         let mut reserve = Reserve::alone();
@@ -181,14 +181,13 @@ impl Reserve {
         reserve
     }
 
-    /// Grants memory that is there already, or that cannot be done without, whatever the limits.
+    /// Grants memory that exists already or is indispensable, regardless of the limits.
     pub(crate) fn grant(self: &Arc<Reserve>, role: Role, bytes: u64) -> Grant {
         self.add(role, bytes);
         Grant { reserve: Arc::clone(self), role, bytes }
     }
 
-    /// Grants memory within the limits. `None` is counted as a refusal: use [`Reserve::wait`] before another
-    /// try.
+    /// Grants memory within the limits. `None` counts as a refusal. To wait, use [`Reserve::grant_or_wait`].
     pub(crate) fn try_grant(self: &Arc<Reserve>, role: Role, bytes: u64) -> Option<Grant> {
         let has_room = self.try_add(role, bytes);
         if !has_room {
@@ -197,13 +196,13 @@ impl Reserve {
         has_room.then(|| Grant { reserve: Arc::clone(self), role, bytes })
     }
 
-    /// As [`Reserve::try_grant`], for a caller that waits: without room, `Err` with the count of the event
-    /// that moves when there may be some.
+    /// As [`Reserve::try_grant`], for a caller that waits. Without room it returns `Err` with the count of
+    /// the event that moves when memory is given back.
     pub(crate) fn grant_or_wait(self: &Arc<Reserve>, role: Role, bytes: u64) -> Result<Grant, u64> {
         if !self.try_add(role, bytes) {
             let seen = self.freed.seen();
             self.is_awaited.store(true, Ordering::SeqCst);
-            // What was given back before it was awaited told nobody.
+            // Memory given back before the flag was set did not notify.
             if !self.try_add(role, bytes) {
                 self.counter(role).waits.fetch_add(1, Ordering::Relaxed);
                 return Err(seen);
@@ -235,7 +234,7 @@ impl Reserve {
         }
     }
 
-    /// The error for a caller whom the role has no room for, and counts it.
+    /// Counts a refusal and returns its error, for a caller that finds no room in the role.
     pub(crate) fn refusal(&self, role: Role, wanted: u64) -> Error {
         self.counter(role).refusals.fetch_add(1, Ordering::Relaxed);
         Error::Memory { role: role.name(), limit: self.limit_bytes(role), wanted }
@@ -258,7 +257,8 @@ impl Reserve {
             move |now: u64| now.checked_add(bytes).filter(|next| now == 0 || bytes == 0 || *next <= limit)
         };
         let counter = &self.counter(role).bytes;
-        // Ordered with `is_awaited`: either `give_back` sees that flag, or this sees what was given back.
+        // Ordered with `is_awaited`: either `give_back` sees the flag, or this update sees the bytes given
+        // back.
         let order = Ordering::SeqCst;
         let Ok(before) = counter.fetch_update(order, order, fits(self.limit_bytes(role))) else {
             return false;
@@ -290,14 +290,14 @@ impl Reserve {
         }
     }
 
-    /// Has the lender lend what is granted, if that is a step away from what it lends.
+    /// Adjusts the loan to the granted bytes if the two are a step apart.
     fn see_lent(&self, granted: u64) {
         let is_far = |lent: u64, granted: u64| lent < granted || lent - granted >= 2 * self.limits.step;
         if !is_far(self.lent.load(Ordering::Relaxed), granted) {
             return;
         }
         let _lending = self.lending.lock();
-        // By now others may have been granted more, or less.
+        // Other threads may have changed the grants by now.
         let (lent, granted) = (self.lent.load(Ordering::Relaxed), self.granted.load(Ordering::Relaxed));
         if !is_far(lent, granted) {
             return;
@@ -313,7 +313,7 @@ impl Reserve {
 }
 
 impl Grant {
-    /// Makes it of so many bytes, whatever the limits.
+    /// Changes the grant to `bytes`, regardless of the limits.
     pub(crate) fn set(&mut self, bytes: u64) {
         if bytes > self.bytes {
             self.reserve.add(self.role, bytes - self.bytes);
@@ -323,7 +323,7 @@ impl Grant {
         self.bytes = bytes;
     }
 
-    /// Makes it of so many bytes within the limits; `false` if there is no room, which is a refusal.
+    /// Changes the grant to `bytes` within the limits. Returns `false`, a refusal, if there is no room.
     pub(crate) fn try_set(&mut self, bytes: u64) -> bool {
         let has_room = bytes <= self.bytes || self.reserve.try_add(self.role, bytes - self.bytes);
         if !has_room {
@@ -387,8 +387,8 @@ mod tests {
         Limits { roles: [1000; Role::ALL.len()], whole: 2500, step: 64 }
     }
 
-    /// Each role gets what its limit has room for, all together no more than is there; a first grant is never
-    /// refused, and what must be had neither.
+    /// Grants stay within the limit of their role and the limit of all roles. The first grant of a role, and
+    /// memory that is indispensable, are never refused.
     #[test]
     fn roles_have_limits() {
         let (reserve, lent) = reserve(limits());
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!((lent.load(Ordering::Relaxed), reserve.bytes(Role::Tables)), (0, 0));
     }
 
-    /// Who waits is told when memory is given back, and what was given back between a try and the wait too.
+    /// A waiting caller is notified when memory is given back, also between its try and its wait.
     #[test]
     fn waits_end() {
         let (reserve, _) = reserve(limits());
@@ -424,8 +424,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is granted, changed and given back: counts are sums, what is lent is within two steps,
-        /// and what may be refused is within the limits.
+        /// After any sequence of grants, changes and drops: counts are sums, the loan is within two steps of
+        /// them, and refusable grants are within the limits.
         #[test]
         fn counts_are_sums(calls in prop::collection::vec((0..4u8, 0..Role::ALL.len(), 0..700u64), 1..80)) {
             let (reserve, lent) = reserve(limits());

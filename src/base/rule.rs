@@ -1,4 +1,4 @@
-//! How a keyspace is divided into partitions.
+//! The rule by which a keyspace is divided into partitions.
 //!
 //! Pure. A rule is fixed when its keyspace is made, and stands in the manifest.
 //!
@@ -17,32 +17,32 @@ use super::sync::{Arc, OnceLock};
 /// Longest name of a partition, in bytes.
 pub(crate) const PARTITION_NAME_BYTES_MAX: usize = 255;
 
-/// Most keys at which a rule divides a keyspace.
+/// Most keys at which a rule may divide a keyspace.
 pub(crate) const BOUNDS_MAX: usize = 4096;
 
-/// Where a range of keys begins and ends.
+/// Start and end of a range of keys.
 pub(crate) type KeyBounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// Code that names the partition of a key.
 pub(crate) type NameOf = dyn for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync;
 
-/// A function of keys. Its code is not in the store: it comes with an opener, and all clones get it.
+/// A function of keys. Its code is not in the store: an opener supplies it, and all clones share it.
 #[derive(Clone)]
 pub(crate) struct KeyFunction {
     pub(crate) name: Box<str>,
-    /// Another one means other partitions for some keys.
+    /// A different version means different partitions for some keys.
     pub(crate) version: u32,
     code: Arc<OnceLock<Box<NameOf>>>,
 }
 
 impl KeyFunction {
-    /// One whose code nobody has given yet.
+    /// A function without its code yet.
     pub(crate) fn named(name: &str, version: u32) -> KeyFunction {
         KeyFunction { name: name.into(), version, code: Arc::default() }
     }
 
     fn give(&self, code: Box<NameOf>) {
-        // The code that came first stays: the same name and version mean the same code.
+        // The first code stays: the same name and version mean the same code.
         let _ = self.code.set(code);
     }
 }
@@ -66,21 +66,21 @@ impl fmt::Debug for KeyFunction {
 pub(crate) enum Rule {
     /// The caller names the partition of each item: its identity is partition and key.
     Explicit,
-    /// The first so many bytes of a key are the name of its partition. A shorter key is itself the name of a
-    /// partition that has no other key.
+    /// The first n bytes of a key name its partition. A shorter key is itself the name of a partition that
+    /// has no other key.
     Prefix(u8),
-    /// A partition begins at each of these keys, which names it; the first partition has the empty name.
-    /// Ascending.
+    /// A partition begins at each of these ascending keys, which names it. The first partition has the empty
+    /// name.
     Ranges(Arc<[Box<[u8]>]>),
-    /// Named by a function of keys.
+    /// A function of keys names the partition.
     Function(KeyFunction),
 }
 
 impl Rule {
-    /// Division by the first bytes of keys.
+    /// Division by a prefix of the keys.
     ///
     /// # Errors
-    /// A message about a number that is not 1 to 255.
+    /// A message about a number of bytes outside 1 to 255.
     pub(crate) fn prefix(bytes: usize) -> Result<Rule, String> {
         match u8::try_from(bytes) {
             Ok(bytes @ 1..) => Ok(Rule::Prefix(bytes)),
@@ -91,7 +91,7 @@ impl Rule {
     /// Division at some keys.
     ///
     /// # Errors
-    /// A message about the first fault: their number, a length, or their order.
+    /// A message about the first fault: the number of keys, a length, or the order.
     pub(crate) fn ranges(bounds: Vec<Box<[u8]>>) -> Result<Rule, String> {
         if bounds.is_empty() || bounds.len() > BOUNDS_MAX {
             return Err(format!("partitions are divided at 1 to {BOUNDS_MAX} keys, not {}", bounds.len()));
@@ -125,7 +125,7 @@ impl Rule {
         Ok(Rule::Function(function))
     }
 
-    /// Takes the code of an equal rule, if it has none.
+    /// Takes the code of an equal rule, if this rule has none.
     pub(crate) fn take_code(&self, from: &Rule) {
         if let (Rule::Function(own), Rule::Function(from)) = (self, from)
             && from.code.get().is_some()
@@ -136,8 +136,10 @@ impl Rule {
         }
     }
 
+    /// Checks that the partition of a key can be computed.
+    ///
     /// # Errors
-    /// `Unrouted` without the code that names partitions.
+    /// `Unrouted` without the code of the function.
     pub(crate) fn check_routed(&self) -> StoreResult<()> {
         match self {
             Rule::Function(function) if function.code.get().is_none() => {
@@ -152,17 +154,17 @@ impl Rule {
         !matches!(self, Rule::Function(_))
     }
 
-    /// Whether it divides keys by their order, which a hashed keyspace has not.
+    /// Whether the rule divides keys by their order, which a hashed keyspace does not have.
     pub(crate) fn needs_order(&self) -> bool {
         matches!(self, Rule::Ranges(_))
     }
 
-    /// Whether keys say which partition has them.
+    /// Whether the key determines its partition.
     pub(crate) fn is_by_key(&self) -> bool {
         !matches!(self, Rule::Explicit)
     }
 
-    /// The name of the partition that has a key; empty if the caller names it.
+    /// The name of the partition that has a key; empty if the caller names the partition.
     ///
     /// # Errors
     /// As [`Rule::check_routed`].
@@ -175,7 +177,7 @@ impl Rule {
         Ok(Cow::Borrowed(self.part_name_of(key).unwrap_or_default()))
     }
 
-    /// The same by a rule whose names are parts of keys or of bounds; `None` by another.
+    /// The same for a rule whose names are parts of keys or of bounds; `None` for other rules.
     #[inline]
     fn part_name_of<'n>(&'n self, key: &'n [u8]) -> Option<&'n [u8]> {
         match self {
@@ -188,7 +190,7 @@ impl Rule {
         }
     }
 
-    /// The names of the partitions that may have keys of a range: from the first to the last.
+    /// The names of the partitions that may have keys of a range, as a range from the first name to the last.
     pub(crate) fn names_of<'n>(&'n self, (start, end): KeyBounds<'n>) -> KeyBounds<'n> {
         let first = match (self, start) {
             (Rule::Function(_), _) => return (Bound::Unbounded, Bound::Unbounded),
@@ -212,7 +214,7 @@ impl Rule {
         }
     }
 
-    /// A message that tells the names that partitions may have.
+    /// A message about the names that partitions may have.
     pub(crate) fn names_are(&self) -> String {
         match self {
             Rule::Explicit | Rule::Function(_) => {
@@ -256,7 +258,7 @@ mod tests {
         Rule::ranges(bounds.iter().map(|bound| Box::from(*bound)).collect())
     }
 
-    /// Rules that divide nothing, or not clearly, are refused.
+    /// Rules that do not divide, or divide ambiguously, are refused.
     #[test]
     fn what_is_no_rule_is_refused() {
         assert!(Rule::prefix(0).is_err() && Rule::prefix(256).is_err());
@@ -269,7 +271,7 @@ mod tests {
         assert!(ranges(&many).is_err() && ranges(&many[1..]).is_ok());
     }
 
-    /// A key is in the partition of its first bytes, or of the last bound that is not after it.
+    /// A key belongs to the partition of its first bytes, or of the last bound at or before it.
     #[test]
     fn keys_name_their_partitions() {
         let prefix = Rule::Prefix(2);
@@ -302,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// The order of partitions is that of their keys, and the names of a range are those of its keys.
+        /// Partitions are in the order of their keys, and the names of a range are those of its keys.
         #[test]
         fn partitions_lie_in_the_order_of_their_names(
             rule in rule(),

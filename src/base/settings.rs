@@ -1,24 +1,24 @@
-//! Every setting, in one table: name with unit, default, range, what it does. Docs, parsing, printing and
-//! checks come from it.
+//! Every setting, in one table: name with unit, default, range, effect. Docs, parsing, printing and checks
+//! come from the table.
 
 use super::error::{Error, Result};
 
 /// One row of the table.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// Its number in the manifest; never reused. 0 for what is not stored.
+    /// Its number in the manifest; never reused. 0 for settings that are not stored.
     pub(crate) id: u16,
     pub(crate) name: &'static str,
     pub(crate) default: u64,
     pub(crate) min: u64,
     pub(crate) max: u64,
-    /// Names of the values from 0 on, if they have names; their order is stored, and never changes.
+    /// Names of the values from 0 on, if they have names. Their order is stored and never changes.
     pub(crate) words: &'static [&'static str],
     pub(crate) about: &'static str,
 }
 
 impl Setting {
-    /// The number that is meant; its range is checked later.
+    /// The number that the input means; its range is checked later.
     fn number(&self, input: SettingInput<'_>) -> Result<u64> {
         let text = match input {
             SettingInput::Number(number) => return Ok(number),
@@ -41,13 +41,13 @@ impl Setting {
     }
 }
 
-/// A value as it is read and written: its name if it has one.
+/// The text of a value: its name if it has one.
 pub(crate) fn text(words: &[&str], value: u64) -> String {
     let word = usize::try_from(value).ok().and_then(|index| words.get(index));
     word.map_or_else(|| value.to_string(), |word| (*word).to_owned())
 }
 
-/// What a setting is set to: a number, or a text: the name of a value, or a number in decimal.
+/// A setting's new value: a number, or a text with the name of a value or a decimal number.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -65,7 +65,7 @@ pub enum SettingInput<'a> {
     Number(u64),
     /// The name of a value, as [`SettingValue::words`](crate::SettingValue::words) lists them, or a number.
     Text(&'a str),
-    /// A number below zero, which no setting is.
+    /// A negative number, which no setting accepts.
     Negative(i32),
 }
 
@@ -87,7 +87,7 @@ impl From<i32> for SettingInput<'_> {
     }
 }
 
-/// 1 and 0.
+/// `true` is 1, `false` is 0.
 impl From<bool> for SettingInput<'_> {
     fn from(is_on: bool) -> Self {
         SettingInput::Number(is_on.into())
@@ -129,7 +129,7 @@ macro_rules! settings {
                 Self::TABLE.iter().zip([$(self.$field,)*]).collect()
             }
 
-            /// Sets one by name; an unknown name is refused.
+            /// Sets one setting by name; an unknown name is refused.
             pub(crate) fn set(&mut self, name: &str, value: u64) -> Result<()> {
                 match name {
                     $(stringify!($field) => self.$field = value,)*
@@ -241,12 +241,12 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
          Larger: less rewriting. Smaller: deleted data leaves sooner. 0: no bound.";
 }
 
-/// Bits of filter in a hashed keyspace: a get asks up to some twenty filters while a trie grows, and one of
-/// them errs in a fifth of all gets with 10 bits, in a fiftieth with 16.
+/// Bits of filter in a hashed keyspace. A get asks up to some twenty filters while a trie grows. With 10
+/// bits, one of them gives a false positive in a fifth of all gets; with 16 bits, in a fiftieth.
 const HASHED_FILTER_BITS: u64 = 16;
 
 impl KeyspaceSettings {
-    /// Those of a keyspace that is made, where nothing is given.
+    /// Settings of a new keyspace, where none are given.
     pub(crate) fn of_new(is_hashed: bool) -> KeyspaceSettings {
         let mut settings = KeyspaceSettings::default();
         if is_hashed {
@@ -293,8 +293,8 @@ mod tests {
         assert_eq!(faults.len(), 2);
     }
 
-    /// Values with names are set and shown by them, others by their number; a name that is none is told with
-    /// those that are.
+    /// Values with names are set and shown by name, others by number. The error for an unknown name lists the
+    /// known ones.
     #[test]
     fn values_may_have_names() {
         let number = Setting { id: 0, name: "count", default: 1, min: 1, max: 9, words: &[], about: "" };

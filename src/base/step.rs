@@ -1,4 +1,5 @@
-//! The one protocol for everything that waits: a machine is started and resumed, and says what it needs.
+//! The protocol of everything that waits: a machine is started and resumed, and returns what it needs as a
+//! [`Step`].
 //!
 //! A machine never reads, locks, sleeps or asks the clock. A driver owns buffers, requests in flight and the
 //! order of completion, and holds no logic of the lookup.
@@ -6,14 +7,14 @@
 use super::few::Few;
 use super::id::FileName;
 
-/// What a machine wants next.
+/// The next need of a machine.
 #[derive(Debug)]
 pub(crate) enum Step<A, T> {
     /// New asks, independent, that go out together; never empty.
     Ask(A),
-    /// A prefetch was issued: go on without an answer, now or after the other machines of the batch.
+    /// A prefetch was issued: resume without an answer, now or after the other machines of the batch.
     Touch,
-    /// Nothing new: an ask in flight, or another machine, decides.
+    /// No new ask: an ask in flight, or another machine, decides.
     Wait,
     /// The result.
     Done(T),
@@ -21,22 +22,22 @@ pub(crate) enum Step<A, T> {
 
 /// The driver's answer to one ask. The ask's number is free again once answered.
 ///
-/// What a machine needs may have changed meanwhile, as pages come to stay in memory: it takes an answer for
-/// the block that it asked for and for no other.
+/// The machine's needs may have changed meanwhile, since pages become pinned in memory. So a machine takes an
+/// answer for the block that it asked for and for no other.
 #[derive(Debug)]
 pub(crate) struct Answer<R, E> {
     pub(crate) ask: u8,
     pub(crate) result: Result<R, E>,
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Direction {
     Forward,
     Backward,
 }
 
-/// What is read: decides who verifies it, and how.
+/// The kind of a block: decides which code verifies it, and how.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub(crate) enum BlockKind {
@@ -45,7 +46,7 @@ pub(crate) enum BlockKind {
     Fence = 3,
 }
 
-/// A block of a table, as its index names it.
+/// The address of a block, as its table's index gives it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BlockAddress {
     pub(crate) file: FileName,
@@ -64,12 +65,12 @@ pub(crate) struct Read {
     pub(crate) block: BlockAddress,
 }
 
-/// Asks of one step: plain data, at most [`SCAN_ASKS_MAX`] in flight, and 8 of a get.
+/// Asks of one step: plain data. A scan has at most [`SCAN_ASKS_MAX`] in flight, a get at most 8.
 pub(crate) type Reads = Few<Read>;
 
-/// The ask number of a block that will be wanted later, if at all: it is answered to nobody, and that it
-/// cannot be read is nobody's error.
+/// The ask number of a block that may be wanted later. It gets no answer, and a failed read of it is no
+/// error.
 pub(crate) const AHEAD: u8 = u8::MAX;
 
-/// Reads that a scan waits for at once.
+/// Most reads that a scan waits for at once.
 pub(crate) const SCAN_ASKS_MAX: usize = 32;

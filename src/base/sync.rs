@@ -1,5 +1,5 @@
-//! The door to atomics and locks: everything else takes them from here, so that a model checker can take
-//! their place. `cargo xtask loom` runs the tests whose names have `loom_` in them with [`model`] in it.
+//! The only source of atomics and locks, so that a model checker can replace them. `cargo xtask loom` runs
+//! the tests whose names contain `loom_` with [`model`] instead.
 
 #[cfg(all(loom, test))]
 mod model;
@@ -17,7 +17,7 @@ pub(crate) use std::sync::{MutexGuard, OnceLock};
 #[cfg(test)]
 pub(crate) use std::sync::OnceLock as ProcessOnceLock;
 pub(crate) use std::sync::atomic::AtomicU8 as ProcessU8;
-/// Of the whole process, or in memory that it shares with a forked one: no model replaces them.
+/// Shared by the whole process, or in memory shared with a forked one: no model replaces them.
 pub(crate) use std::sync::atomic::AtomicU64 as ProcessU64;
 pub(crate) use std::sync::atomic::AtomicUsize as ProcessUsize;
 pub(crate) use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ use std::sync::PoisonError;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// A lock for short sections without I/O. A panic inside one leaves the data as it was then.
+/// A lock for short sections without I/O. A panic inside a section leaves the data as it was at the panic.
 #[derive(Default, Debug)]
 pub(crate) struct Mutex<T>(Lock<T>);
 
@@ -47,10 +47,10 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Something that happens again and again and can be waited for: a counter of notifications.
+/// A recurring event that can be waited for: a counter of notifications.
 ///
-/// Read [`Event::seen`], check the condition, and if it does not hold, wait until the counter has moved on:
-/// no notification between check and wait is lost. Only `io`'s threads block on it; a simulated scheduler
+/// Read [`Event::seen`], check the condition, and if it does not hold, wait until the counter has moved on.
+/// No notification between check and wait is lost. Only `io`'s threads block on it; a simulated scheduler
 /// runs other work instead.
 #[derive(Default, Debug)]
 pub(crate) struct Event {
@@ -70,7 +70,7 @@ impl Event {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Moves the counter and wakes whoever waits. Cheap when nobody does.
+    /// Moves the counter and wakes all waiting threads. Cheap when no thread waits.
     pub(crate) fn notify(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -79,7 +79,7 @@ impl Event {
         }
     }
 
-    /// Notifies when it is woken.
+    /// A waker that calls `notify`.
     pub(crate) fn waker(self: &Arc<Event>) -> Waker {
         Waker::from(Arc::clone(self))
     }
@@ -104,7 +104,7 @@ impl Event {
     }
 }
 
-/// Wakes all; one that panics, which is its program's fault, keeps nobody from being woken.
+/// Wakes all wakers. A waker that panics, a fault of its program, does not keep the others from being woken.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
@@ -127,8 +127,8 @@ impl Wake for Event {
 mod loom_tests {
     use super::*;
 
-    /// Who looks at a condition between `seen` and `block` misses no notification, whether it waits already
-    /// or not.
+    /// A thread that checks a condition between `seen` and `block` misses no notification, before and after
+    /// it has begun to block.
     #[test]
     fn loom_no_notification_is_lost() {
         explore_deep(|| {
@@ -171,7 +171,7 @@ mod tests {
         event.block(event.seen(), Some(1));
     }
 
-    /// A waker that panics keeps none of the others from being woken.
+    /// A waker that panics does not keep the others from being woken.
     #[test]
     fn a_waker_may_panic() {
         struct Panics;

@@ -1,5 +1,5 @@
-//! For tests: how many trees, and nodes of tries, were looked at, so that work which follows a change is seen
-//! not to follow the size of the store.
+//! For tests: counts visits of trees and trie nodes. Tests check that work which follows a change does not
+//! grow with the size of the store.
 
 use std::cell::Cell;
 
@@ -7,12 +7,12 @@ thread_local! {
     static VISITS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A tree was looked at, or a node of one.
+/// Counts a visit of a tree, or of a trie node.
 pub(crate) fn count() {
     VISITS.set(VISITS.get() + 1);
 }
 
-/// What a check looks at that only tests make.
+/// Runs a check that only tests make, without counting its visits.
 pub(crate) fn uncounted<R>(check: impl FnOnce() -> R) -> R {
     let before = VISITS.get();
     let result = check();
@@ -20,7 +20,7 @@ pub(crate) fn uncounted<R>(check: impl FnOnce() -> R) -> R {
     result
 }
 
-/// How many were, on this thread, since this was asked last.
+/// Returns the visits on this thread since the last call.
 pub(crate) fn take() -> u64 {
     VISITS.take()
 }

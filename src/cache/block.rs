@@ -1,4 +1,4 @@
-//! Blocks that are held: in a frame that is counted, or in memory of their own.
+//! Counted references to blocks: in a cache frame, or in heap memory of their own.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use crate::base::sync::Arc;
 
 use super::frames::{Counted, HeapBlock};
 
-/// A block that stays as it is until this is dropped: a count on its frame, or heap memory of its own.
+/// A reference that keeps a block unchanged until it is dropped: a count on its frame, or shared heap memory.
 #[derive(Clone)]
 pub(crate) struct BlockRef(Block);
 
@@ -17,7 +17,7 @@ enum Block {
     Heap(Arc<LentBlock>),
 }
 
-/// A block outside the frames, and what was granted for it.
+/// A block outside the frames, and the grant of its memory.
 pub(super) struct LentBlock {
     pub(super) block: HeapBlock,
     pub(super) _grant: Grant,

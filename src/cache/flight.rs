@@ -1,17 +1,18 @@
 //! Reads in flight: one device read and one checksum for any number of waiters.
 //!
-//! It is not a driver: it reads nothing and waits for nothing. Whoever claims a block first gets the
-//! [`Slot`], reads into its buffer, verifies, and completes; the others get a [`Waiter`], which wakes them.
-//! Called by the engine's drivers. Slots and waiters go to any thread.
+//! It is not a driver: it reads nothing and waits for nothing. The first claimer of a block gets the
+//! [`Slot`], reads into its buffer, verifies, and completes. Later claimers get a [`Waiter`], which wakes
+//! them. Called by the engine's drivers. Slots and waiters may move to any thread.
 //!
+//! Invariants:
 //! 1. A block is in the table from its claim until its slot is completed, failed or dropped; one slot a
-//!    block. One that is claimed apart is in no table, and only its own waiters hear of it.
-//! 2. The slot alone owns the buffer; it is seen by others only after `complete`.
-//! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one
-//!    or the other.
-//! 4. Locks are taken in the order table, pool; nothing of anyone else is called under them.
-//! 5. A read that has ended keeps its block for waiters of futures that have not looked since, as far as
-//!    their role has room: beyond that the oldest of them ask again, and other waiters of these reads. So
+//!    block. A block claimed apart is in no table, and only the waiters of its slot get its result.
+//! 2. The slot alone owns the buffer; other threads see it only after `complete`.
+//! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one of
+//!    the two.
+//! 4. Locks are taken in the order table, pool; no foreign code is called under them.
+//! 5. A read that has ended keeps its block for futures' waiters that have not polled since, within the limit
+//!    of their role. Beyond the limit the oldest such reads release their block; their waiters ask again. So
 //!    futures that are not polled hold a bounded part of the cache.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,7 +30,7 @@ use super::shared::Shared;
 use super::visits::{DATA_VISITS, visits};
 
 const SHARD_COUNT: usize = 16;
-/// Length of the queue of unread flights from which on flights that were read are removed.
+/// Length of the queue of untaken flights from which on flights without waiters are removed.
 const UNTAKEN_KEPT_MIN: usize = 64;
 
 /// Blocks being read, by key.
@@ -49,7 +50,7 @@ struct State {
     outcome: Outcome,
     /// A waiter belongs to a future, which may not be polled for long.
     may_idle: bool,
-    /// Of waiters that have looked too early.
+    /// Wakers of waiters that polled before the read ended.
     wakers: Few<Option<Waker>>,
 }
 
@@ -57,9 +58,9 @@ struct State {
 enum Outcome {
     #[default]
     Reading,
-    /// The block is granted while waiters have not looked.
+    /// The block is granted while waiters have not polled.
     Ended(Result<BlockRef, Error>, Option<Grant>),
-    /// The block was let go of before all waiters had looked.
+    /// The block was dropped before all waiters had polled.
     Gone,
 }
 
@@ -72,13 +73,13 @@ pub(crate) struct Untaken {
     kept_max: usize,
 }
 
-/// What a claim comes to.
+/// The result of a claim.
 pub(crate) enum Claim {
-    /// It is here.
+    /// The block is cached.
     Ready(BlockRef),
-    /// The caller reads it.
+    /// The caller reads the block.
     Read(Slot),
-    /// Someone else reads it.
+    /// Another caller reads the block.
     Wait(Waiter),
 }
 
@@ -88,7 +89,7 @@ pub(crate) struct Slot {
     address: BlockAddress,
     flight: Arc<Flight>,
     is_in_table: bool,
-    /// `None` only while the slot is being made and when it has ended.
+    /// `None` only while the slot is being made and after it has ended.
     buffer: Option<Buffer>,
 }
 
@@ -116,22 +117,23 @@ impl Buffer {
 /// A share in a read.
 pub(crate) struct Waiter {
     flight: Arc<Flight>,
-    /// What is woken when it ends, and where that is among the flight's wakers.
+    /// The waker to be woken at the end, and its index among the flight's wakers.
     waker: Option<(usize, Waker)>,
 }
 
-/// A way to join a read while it goes on; it keeps nothing of it.
+/// A weak reference by which others join a read in flight; it keeps nothing of the read alive.
 pub(crate) struct Share(Weak<Flight>);
 
 impl Share {
-    /// `None` once it has ended: its block may have been evicted since, or it failed.
+    /// A waiter for the read; `None` once the read has ended: its block may have been evicted since, or it
+    /// failed.
     pub(crate) fn join(&self) -> Option<Waiter> {
         let flight = self.0.upgrade()?;
         let is_reading = matches!(flight.state.lock().outcome, Outcome::Reading);
         is_reading.then(|| Waiter::new(&flight))
     }
 
-    /// Whether all who had a part in it have left: it will not be joined again.
+    /// Whether slot and all waiters are gone: the read will not be joined again.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.strong_count() == 0
     }
@@ -173,7 +175,7 @@ pub(crate) fn join(shared: &Shared, address: &BlockAddress) -> Option<Result<Blo
     at_hand(shared, &shard, address)
 }
 
-/// As `join`, under the table's lock: a block leaves the table when it is in the cache.
+/// As `join`, under the table's lock: a block leaves the table only when it is in the cache.
 fn at_hand(
     shared: &Shared,
     shard: &BTreeMap<Key, Arc<Flight>>,
@@ -188,26 +190,26 @@ fn at_hand(
     Some(Ok(BlockRef::from_frame(counted)))
 }
 
-/// A read in no table: whoever else claims the block does not wait for it.
+/// A read in no table: other claims of the block do not wait for it.
 pub(crate) fn slot_apart(shared: &Arc<Shared>, address: &BlockAddress) -> Slot {
     Slot::new(shared, address, Arc::default(), false)
 }
 
 impl Slot {
     fn new(shared: &Arc<Shared>, address: &BlockAddress, flight: Arc<Flight>, is_in_table: bool) -> Slot {
-        // From here on the slot's drop answers for the read.
+        // From here on the drop of the slot ends the read.
         let mut slot =
             Slot { shared: Arc::clone(shared), address: *address, flight, is_in_table, buffer: None };
         slot.buffer = Some(Buffer::new(shared, Key::of(address), address.bytes as usize));
         slot
     }
 
-    /// A share in it, for who hands the slot on to somebody else.
+    /// A waiter for the slot's read, for a caller that passes the slot on.
     pub(crate) fn waiter(&self) -> Waiter {
         Waiter::new(&self.flight)
     }
 
-    /// What others join it by.
+    /// The reference by which others join the read.
     pub(crate) fn share(&self) -> Share {
         Share(Arc::downgrade(&self.flight))
     }
@@ -216,17 +218,18 @@ impl Slot {
         &self.address
     }
 
-    /// Where the block is read to: exactly its length, aligned to 4096 if that is 4096, else to 512 at
-    /// least. It stays where it is until the slot ends; what it holds before is left from other blocks.
+    /// The memory to read the block into: exactly its length, aligned to 4096 if that is 4096, else to 512 at
+    /// least. It does not move until the slot ends. Before the read it has arbitrary contents of other
+    /// blocks.
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
         self.buffer.as_mut().expect("a slot has its buffer until it ends").bytes_mut()
     }
 
-    /// Replaces the buffer by one of `bytes`, whole units, that `fill` makes of what was read; as it was if
-    /// that fails.
+    /// Replaces the buffer by one of `bytes`, whole units, that `fill` makes from the bytes read. The slot is
+    /// unchanged if `fill` fails.
     ///
     /// # Errors
-    /// What `fill` said.
+    /// The error of `fill`.
     pub(crate) fn refill<E>(
         &mut self,
         bytes: usize,
@@ -255,7 +258,7 @@ impl Slot {
                     shard.remove(&key);
                 }
                 drop(shard);
-                // Data enters cold: what a scan touches once goes first.
+                // Data enters cold: blocks that a scan reads once are evicted first.
                 if visits(self.address.kind) > DATA_VISITS {
                     counted.mark(visits(self.address.kind));
                 }
@@ -290,14 +293,14 @@ impl Slot {
         }
     }
 
-    /// The flight has left the table, so no waiter joins any more.
+    /// Ends the flight with a result. It has left the table, so no waiter joins any more.
     fn answer(&self, result: Result<BlockRef, Error>) {
         let bytes = result.as_ref().ok().map(|block| block.len());
         let mut state = self.flight.state.lock();
         assert!(matches!(state.outcome, Outcome::Reading), "a slot ends once");
         state.outcome = Outcome::Ended(result, None);
         let may_idle = state.may_idle;
-        // After the result: a waiter that is not among them yet sees it.
+        // After the result: a waiter without a waker here sees the result.
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         // One count is the slot's own.
@@ -366,32 +369,34 @@ impl Waiter {
         Waiter { flight: Arc::clone(flight), waker: None }
     }
 
-    /// For a read that nobody does.
+    /// A waiter of a read that never ends.
     #[cfg(test)]
     pub(crate) fn of_nothing() -> Waiter {
         Waiter::new(&Arc::default())
     }
 
-    /// Of a read whose block may be here: its owner asks for it again.
+    /// A waiter that holds no block: its owner asks again for the block, which may be cached.
     pub(crate) fn gone() -> Waiter {
         let state = Mutex::new(State { outcome: Outcome::Gone, ..State::default() });
         Waiter::new(&Arc::new(Flight { state }))
     }
 
-    /// Says that a future owns it, which may not be polled for long. `false` if the read has ended already.
+    /// Marks that a future owns the waiter and may not be polled for long. `false` if the read has ended
+    /// already.
     pub(crate) fn may_idle(&self) -> bool {
         let mut state = self.flight.state.lock();
         state.may_idle = true;
         matches!(state.outcome, Outcome::Reading)
     }
 
-    /// Whether the block came and was let go of: it has to be asked for again, and `poll` is `None` for ever.
+    /// Whether the block was read and then dropped. The owner has to ask for it again; `poll` returns `None`
+    /// for ever.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.flight.state.lock().outcome, Outcome::Gone)
     }
 
-    /// The block or the read's error, once it has ended; the same at each call, while it is not gone. Until
-    /// then `waker` is woken when it ends, in place of what was given before.
+    /// The block or the read's error, once the read has ended: the same at each call, while the block is not
+    /// gone. Before the end, `waker` replaces the waker of earlier calls and is woken at the end.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<BlockRef, Error>> {
         let is_known = self.waker.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
         // Wakers are cloned and dropped outside the lock: their task may own another waiter of this flight.
@@ -413,7 +418,7 @@ impl Waiter {
 }
 
 impl State {
-    /// Has `waker` woken when the read ends, in place of the one `at`; where it is, and what was there.
+    /// Registers `waker` in place of the waker at `at`, if any. Returns its index, and the replaced waker.
     fn set_waker(&mut self, at: Option<usize>, waker: Waker) -> (usize, Option<Waker>) {
         match at.and_then(|at| self.wakers.get_mut(at).map(|place| (at, place))) {
             Some((at, place)) => (at, place.replace(waker)),
@@ -426,7 +431,7 @@ impl State {
 }
 
 impl Flight {
-    /// Waiters that have not looked ask again.
+    /// Drops the block. Waiters that have not polled ask for it again.
     fn let_go(&self) {
         let mut state = self.state.lock();
         if matches!(state.outcome, Outcome::Ended(Ok(_), _)) {
@@ -438,7 +443,7 @@ impl Flight {
 }
 
 impl Drop for Waiter {
-    /// Nobody is woken any more; the read goes on.
+    /// The waiter's waker is not woken any more; the read goes on.
     fn drop(&mut self) {
         let Some((at, _waker)) = self.waker.take() else { return };
         let mut state = self.flight.state.lock();

@@ -1,10 +1,8 @@
-//! The memory of the block cache: frames, their headers, the index's slots, and the rules for looking at
-//! them.
+//! The memory of the block cache: frames, their headers, the index's slots, and the rules for reading them.
 //!
-//! It is not the policy: which frame is used or evicted is decided by `pool`, under its lock. Called by
-//! `pool`, `flight` and the cache itself. Any thread may find and count; what changes the index says that
-//! its caller holds the lock.
-//!
+//! It is not the policy: `pool` decides, under its lock, which frame is used or evicted. Called by `pool`,
+//! `flight` and the cache itself. Any thread may find and count; functions that change the index require that
+//! the caller holds the lock.
 //! A frame's state goes FREE → OWNED → LIVE + count → RETIRED → FREE, or from OWNED back to FREE:
 //! 1. Only its owner writes a frame's bytes and header; they are immutable from LIVE until FREE.
 //! 2. A frame is in the index only while LIVE, or on its way from LIVE to RETIRED under the lock.
@@ -29,11 +27,11 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Orderin
 use super::index::{Index, SLOTS_PER_FRAME};
 pub(crate) use place::{Near, Place};
 
-/// What blocks are measured in.
+/// The unit of block lengths.
 pub(crate) const UNIT_BYTES: usize = 512;
 /// Size, and in its class alignment, of the smallest frame.
 pub(crate) const FRAME_BYTES_MIN: usize = 4096;
-/// Smallest piece of a frame that pages have.
+/// Size of the smallest part of a frame that a page may have.
 pub(crate) const PART_BYTES: usize = 128;
 /// Size of the largest frame: its length in units fits a byte.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -44,16 +42,16 @@ const FREE: u32 = 0;
 const OWNED: u32 = 1;
 const RETIRED: u32 = 2;
 
-/// What a block is found by. Numbers are never reused, so a key names the same bytes for ever.
+/// The key of a block. File numbers are never reused, so a key names the same bytes for ever.
 ///
-/// Length and kind are part of it: an index that names a place twice, in two ways, confuses nobody. What is
-/// found was verified as what it is looked for as.
+/// Length and kind are part of the key. So an index that names one place as two blocks does no harm: a block
+/// found was verified as the kind and length of the lookup.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(crate) file: u64,
     /// The offset, and below it the kind.
     pub(crate) at: u64,
-    /// As in the file.
+    /// Length in the file.
     pub(crate) bytes: u32,
 }
 
@@ -64,7 +62,7 @@ impl Key {
         Key { file: address.file.number, at, bytes: address.bytes }
     }
 
-    /// 32 bits of the key's hash; not seeded, since nobody outside chooses file numbers.
+    /// 32 bits of the key's hash. Not seeded: file numbers are not chosen by outsiders.
     #[inline]
     pub(crate) fn tag(self) -> u32 {
         let mixed =
@@ -73,27 +71,27 @@ impl Key {
     }
 }
 
-/// One frame's header: half a cache line. Written by the owner only, but for `state` and `hit`.
+/// One frame's header: half a cache line. Only the owner writes it, except `state` and `hit`.
 #[repr(C, align(32))]
 struct Header {
     file: AtomicU64,
     at: AtomicU64,
-    /// Where the frame's bytes begin, from the region's start.
+    /// Start of the frame's bytes, from the region's start.
     start_bytes: AtomicU64,
     state: AtomicU32,
     /// Length of the frame's bytes.
     units: AtomicU8,
-    /// Length of the block in its file, which is less when it is kept decompressed.
+    /// Length of the block in its file: shorter than the frame's bytes if the block is kept decompressed.
     stored_units: AtomicU8,
-    /// Visits of the CLOCK hand that it outlives yet.
+    /// The CLOCK counter: further visits of the hand that the block survives.
     hit: AtomicU8,
 }
 
-/// How the given bytes are divided.
+/// The division of the cache's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) slab_bytes: usize,
-    /// Those of the annex, which are the first, and those that are always the cache's.
+    /// Slabs of the annex, which come first, and of the cache's own memory.
     pub(crate) slab_count: usize,
     pub(crate) annex_slabs: usize,
     /// Slabs of the annex whose memory is given back together.
@@ -101,29 +99,29 @@ pub(crate) struct Plan {
     pub(crate) frame_count: usize,
     slots_at: usize,
     headers_at: usize,
-    /// What is asked for, in one region.
+    /// Size of the one region.
     pub(crate) region_bytes: usize,
-    /// Everything that is not slabs, also outside the region.
+    /// Everything but the slabs, including memory outside the region.
     pub(crate) index_bytes: usize,
 }
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// From here on the region is whole huge pages: what rounding loses is at most 1/32.
+/// From this size on the region is whole huge pages: rounding loses at most 1/32.
 const HUGE_FROM_BYTES: usize = 32 * HUGE_PAGE_BYTES;
-/// From here on memory is given back in whole huge pages. Caches of real stores are larger.
+/// From this size on memory is given back in whole huge pages. Caches of real stores are larger.
 const BAY_HUGE_FROM_BYTES: usize = 4 * HUGE_PAGE_BYTES;
 const SLAB_BYTES_MIN: usize = 8 << 10;
 const SLAB_BYTES_MAX: usize = 128 << 10;
-/// A cache has this many slabs at least, if they need not be smaller than the smallest.
+/// A cache has at least this many slabs, unless they would be smaller than the smallest.
 const SLABS_GOAL: usize = 16;
-/// What `pool` keeps for a slab outside the region, rounded up.
+/// Memory of `pool` for a slab, outside the region, rounded up.
 const POOL_BYTES_PER_SLAB: usize = 96;
 /// Frame numbers have 32 bits.
 const BYTES_MAX: usize = 8 << 40;
 
 impl Plan {
     /// Divides `bytes`; too few give no slabs at all. Of the annex only the slabs come on top, as many as
-    /// `annex_bytes` has room for; what belongs to them is taken from `bytes`.
+    /// `annex_bytes` has room for; their headers and index slots are taken from `bytes`.
     pub(crate) fn new(bytes: usize, annex_bytes: usize) -> Plan {
         let bytes = bytes.min(BYTES_MAX);
         let goal = (bytes / SLABS_GOAL).max(1);
@@ -159,7 +157,7 @@ impl Plan {
         }
     }
 
-    /// Slabs that are always the cache's.
+    /// Slabs of the cache's own memory, without the annex.
     pub(crate) fn base_slabs(&self) -> usize {
         self.slab_count - self.annex_slabs
     }
@@ -176,20 +174,20 @@ pub(crate) struct Frames {
     model: model::Model,
 }
 
-/// Bytes of blocks outside the frames; on a line of its own, since readers look at its neighbours.
+/// Bytes of blocks outside the frames; on a cache line of its own, since readers load its neighbours.
 #[repr(align(128))]
 struct HeapCount {
     bytes: AtomicU64,
 }
 
-/// What a visit of the CLOCK hand finds.
+/// The state of a frame at a visit of the CLOCK hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heat {
-    /// Being filled, or counted: not to be touched.
+    /// Being filled, or counted: cannot be evicted.
     Busy,
-    /// On its way to be free.
+    /// Evicted, and not free yet.
     Retired,
-    /// Hit, and now outlives so many visits more without another hit.
+    /// Hit; survives `left` further visits without another hit.
     Hit {
         left: u8,
     },
@@ -226,7 +224,7 @@ impl Frames {
     pub(crate) fn lookup<'p>(&'p self, key: Key, visits: u8, _pin: &'p Pin) -> Option<&'p [u8]> {
         let headers = self.headers();
         let is_it = |frame| {
-            // Header and block come at once.
+            // Header and block are fetched at the same time.
             self.prefetch_block(frame, 1);
             headers[frame as usize].key() == key
         };
@@ -238,7 +236,7 @@ impl Frames {
         Some(unsafe { self.bytes(frame) })
     }
 
-    /// As `lookup`, first where `place` says.
+    /// As `lookup`, but tries the frame of `place` first.
     #[inline]
     pub(crate) fn lookup_at<'p>(
         &'p self,
@@ -249,14 +247,14 @@ impl Frames {
     ) -> Option<&'p [u8]> {
         let frame = self.find_at(key, place)?;
         self.mark(frame, visits);
-        // SAFETY: as in `lookup`; or the frame was LIVE with this key after the pin began. Who takes it from
-        // the index later defers behind that, as behind what a finder read there, so it is not FREE before
-        // the pin ends (invariant 4).
+        // SAFETY: as in `lookup`; or the frame was LIVE with this key after the pin began. A later eviction
+        // defers the reuse past this pin, as it does for a frame found in the index. So the frame is not FREE
+        // before the pin ends (invariant 4).
         Some(unsafe { self.bytes(frame) })
     }
 
-    /// Asks for the beginning of a frame's block without a look at its header: where it lies if it is one of
-    /// the smallest, as most are.
+    /// Prefetches the beginning of a frame's block without reading its header: at the place of a frame of the
+    /// smallest class, as most are.
     #[inline]
     fn prefetch_block(&self, frame: u32, lines: usize) {
         let start = frame as usize * FRAME_BYTES_MIN;
@@ -270,7 +268,7 @@ impl Frames {
         }
     }
 
-    /// Looks a block up, marks it as hit and counts it. The pin keeps the frame from changing its key
+    /// Looks a block up, marks it as hit and counts it. The pin keeps the key of the frame from changing
     /// meanwhile.
     pub(crate) fn lookup_counted(self: &Arc<Frames>, key: Key, visits: u8, _pin: &Pin) -> Option<Counted> {
         let counted = self.find_counted(key)?;
@@ -278,13 +276,13 @@ impl Frames {
         Some(counted)
     }
 
-    /// Whether the block is there now; it may not be a moment later.
+    /// Whether the block is cached now; it may be evicted at any time after.
     pub(crate) fn holds(&self, key: Key) -> bool {
         self.find(key).is_some()
     }
 
-    /// As `lookup_counted`, unmarked. If the caller holds the lock, so that no frame changes its key, a miss
-    /// is certain.
+    /// As `lookup_counted`, unmarked. If the caller holds the lock, no frame changes its key, and a miss is
+    /// certain.
     pub(crate) fn find_counted(self: &Arc<Frames>, key: Key) -> Option<Counted> {
         self.count_frame(self.find(key)?)
     }
@@ -316,8 +314,9 @@ impl Frames {
 
     /// Takes a free frame to fill it with `bytes` for the block of `key`. The caller holds the lock.
     ///
-    /// # Safety `frame` is FREE, and `start_bytes..start_bytes + bytes` lies in the slabs and overlaps
-    /// no other frame that is not FREE, now or until this one is FREE again.
+    /// # Safety
+    /// `frame` is FREE, and `start_bytes..start_bytes + bytes` lies in the slabs and overlaps no other frame
+    /// that is not FREE, now or until this one is FREE again.
     pub(crate) unsafe fn own(
         self: &Arc<Frames>,
         frame: u32,
@@ -339,14 +338,14 @@ impl Frames {
         Owned { frames: Arc::clone(self), frame }
     }
 
-    /// A free frame at a place of its own, for models, in which no other is used.
+    /// A free frame for models, in which each frame has a place of its own.
     #[cfg(all(loom, test))]
     pub(crate) fn take_for_model(self: &Arc<Frames>, frame: u32, key: Key) -> Owned {
         // SAFETY: `own` checks that the frame is FREE, and each frame has a place of its own.
         unsafe { self.own(frame, frame as usize * FRAME_BYTES_MIN, key, key.bytes as usize) }
     }
 
-    /// Looks at a frame and takes a visit from its mark. The caller holds the lock.
+    /// Returns the state of a frame and decrements its CLOCK counter. The caller holds the lock.
     pub(crate) fn visit(&self, frame: u32) -> Heat {
         let header = &self.headers()[frame as usize];
         match header.state.load(Ordering::Relaxed) {
@@ -362,14 +361,14 @@ impl Frames {
         }
     }
 
-    /// Visits of the hand that a frame outlives yet; `None` if it is free or nobody may evict it now.
+    /// The CLOCK counter of a frame; `None` if the frame is free or cannot be evicted now.
     pub(crate) fn visits_left(&self, frame: u32) -> Option<u8> {
         let header = &self.headers()[frame as usize];
         (header.state.load(Ordering::Relaxed) == LIVE).then(|| header.hit.load(Ordering::Relaxed))
     }
 
-    /// Retires a live frame that nobody counts and takes it out of the index; false if it is anything else.
-    /// The caller holds the lock, and passes the frame on to a [`Retired`].
+    /// Retires a live, uncounted frame and takes it out of the index; false for any other frame. The caller
+    /// holds the lock, and passes the frame on to a [`Retired`].
     pub(crate) fn evict(&self, frame: u32) -> bool {
         let header = &self.headers()[frame as usize];
         let turned = header.state.compare_exchange(LIVE, RETIRED, Ordering::Acquire, Ordering::Relaxed);
@@ -379,7 +378,7 @@ impl Frames {
         turned.is_ok()
     }
 
-    /// Frames that are counted now, about.
+    /// Approximate number of counted frames.
     pub(crate) fn counted(&self) -> usize {
         let is_counted = |header: &&Header| header.state.load(Ordering::Relaxed) > LIVE;
         self.headers().iter().filter(is_counted).count()
@@ -399,8 +398,8 @@ impl Frames {
     #[inline]
     fn index(&self) -> Index<'_> {
         let Some(region) = &self.region else { return Index::new(&[]) };
-        // SAFETY: the plan puts these slots inside the region, 4096-aligned, behind the slabs, where only
-        // atomics look; they began zeroed.
+        // SAFETY: the plan puts these slots inside the region, 4096-aligned, behind the slabs, where all
+        // accesses are atomic; they began zeroed.
         Index::new(unsafe {
             let start = region.start().as_ptr().add(self.plan.slots_at).cast::<AtomicU64>();
             std::slice::from_raw_parts(start, self.plan.frame_count * SLOTS_PER_FRAME)
@@ -426,7 +425,7 @@ impl Frames {
         #[cfg(all(loom, test))]
         self.model.read_bytes(frame);
         let (start, length) = self.extent(frame);
-        // SAFETY: `own` checked that the extent lies in the slabs; nobody writes it in this state
+        // SAFETY: `own` checked that the extent lies in the slabs; no thread writes it in this state
         // (invariants 1, 5).
         unsafe { std::slice::from_raw_parts(start, length) }
     }
@@ -453,7 +452,7 @@ impl Header {
     }
 }
 
-/// A frame being filled, in nobody else's hands. Whoever drops it gives it back to the pool first.
+/// A frame being filled, exclusively owned. The owner gives it back to the pool before dropping it.
 pub(crate) struct Owned {
     frames: Arc<Frames>,
     frame: u32,
@@ -468,36 +467,36 @@ impl Owned {
         #[cfg(all(loom, test))]
         self.frames.model.write_bytes(self.frame);
         let (start, length) = self.frames.extent(self.frame);
-        // SAFETY: the frame is OWNED and this is its only owner, borrowed mutably: nobody else looks
+        // SAFETY: the frame is OWNED and this is its only owner, borrowed mutably: no other thread reads it
         // (invariant 1).
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// Makes the block findable; the result counts it. The caller holds the lock, and its key is not in the
-    /// index.
+    /// Makes the block findable and returns a count on it. The caller holds the lock, and its key is not in
+    /// the index.
     pub(crate) fn publish(self) -> Counted {
         self.frames.headers()[self.frame as usize].state.store(LIVE | 1, Ordering::Release);
         self.frames.index().insert(self.key().tag(), self.frame);
         Counted::new(self.frames, self.frame)
     }
 
-    /// Gives the frame up unpublished; nobody else ever saw it. The caller holds the lock. Returns its
-    /// number.
+    /// Gives the frame up unpublished; no other thread ever saw it. The caller holds the lock. Returns the
+    /// frame's number.
     pub(crate) fn abandon(self) -> u32 {
         self.frames.headers()[self.frame as usize].state.store(FREE, Ordering::Relaxed);
         self.frame
     }
 }
 
-/// Memory that frames would lie in, taken from them for pages of [`FRAME_BYTES_MIN`] at most. Whoever drops
-/// it gives it back to the pool first.
+/// Memory taken from frames for pages of [`FRAME_BYTES_MIN`] at most. The owner gives it back to the pool
+/// before dropping it.
 pub(crate) struct Pages {
     frames: Arc<Frames>,
     starts: Starts,
     page_bytes: u32,
 }
 
-/// Where pages begin, in bytes from the region's start. Most have one.
+/// Byte offsets of pages from the region's start. Mostly there is one page.
 enum Starts {
     One(usize),
     Many(Box<[usize]>),
@@ -515,7 +514,7 @@ impl Starts {
 
 impl Pages {
     /// # Safety
-    /// No frame that is not FREE, and no other pages, overlap these from now on until this is dropped.
+    /// Until this is dropped, no frame that is not FREE and no other pages overlap these.
     pub(crate) unsafe fn new(frames: &Arc<Frames>, starts: Vec<usize>, page_bytes: usize) -> Pages {
         assert!(page_bytes <= FRAME_BYTES_MIN, "a page is no larger than a frame");
         let ends = starts.iter().map(|start| *start + page_bytes);
@@ -527,7 +526,7 @@ impl Pages {
         Pages { frames: Arc::clone(frames), starts, page_bytes: page_bytes as u32 }
     }
 
-    /// Of each.
+    /// Bytes of each page.
     pub(crate) fn page_bytes(&self) -> usize {
         self.page_bytes as usize
     }
@@ -539,12 +538,13 @@ impl Pages {
     /// The first `bytes` of a page.
     #[inline]
     pub(crate) fn page(&self, index: usize, bytes: usize) -> &[u8] {
-        // SAFETY: `start` lies in the slabs, which are initialised; nobody writes but through `&mut self`.
+        // SAFETY: `start` lies in the slabs, which are initialised; pages are written through `&mut self`
+        // only.
         unsafe { std::slice::from_raw_parts(self.start(index, bytes), bytes) }
     }
 
     pub(crate) fn page_mut(&mut self, index: usize, bytes: usize) -> &mut [u8] {
-        // SAFETY: as above; these pages are nobody else's, and borrowed mutably.
+        // SAFETY: as above; these pages have no other user, and are borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(index, bytes), bytes) }
     }
 
@@ -557,7 +557,7 @@ impl Pages {
     }
 }
 
-/// A bay of the annex that nobody uses until this is given back to the pool.
+/// A bay of the annex that stays unused until this is given back to the pool.
 pub(crate) struct Vacant {
     frames: Arc<Frames>,
     bay: usize,
@@ -565,7 +565,7 @@ pub(crate) struct Vacant {
 
 impl Vacant {
     /// # Safety
-    /// No frame that is not FREE, and no pages, lie in the bay from now on until this is dropped.
+    /// Until this is dropped, no frame that is not FREE and no pages lie in the bay.
     pub(crate) unsafe fn new(frames: &Arc<Frames>, bay: usize) -> Vacant {
         assert!((bay + 1) * frames.plan.bay_slabs <= frames.plan.annex_slabs, "a bay lies in the annex");
         Vacant { frames: Arc::clone(frames), bay }
@@ -575,13 +575,13 @@ impl Vacant {
         self.bay
     }
 
-    /// Gives its memory back to the system, which takes a while.
+    /// Gives the bay's memory back to the system, which takes a while.
     pub(crate) fn discard(&mut self) {
         let bay_bytes = self.frames.plan.bay_slabs * self.frames.plan.slab_bytes;
         let region = self.frames.region.as_ref().expect("a bay lies in a region");
-        // SAFETY: nobody looks at or writes what is in slabs but through frames that are not FREE and
-        // through pages, of which there are none here (promised to `new`); hints of the processor may come,
-        // and read nothing. Whoever takes a frame here later fills it first.
+        // SAFETY: slabs are read and written only through frames that are not FREE and through pages, of
+        // which there are none here (promised to `new`). Prefetches may still come, and read nothing. A later
+        // owner of a frame here fills it first.
         unsafe { region.discard(self.bay * bay_bytes, bay_bytes) }
     }
 }
@@ -590,19 +590,19 @@ impl Vacant {
 pub(crate) struct Counted {
     frames: Arc<Frames>,
     frame: u32,
-    /// Its bytes: looked at often, and where they are does not change while it is counted.
+    /// Its bytes. Stored because they are read often, and do not move while the frame is counted.
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the pointer is into the region that `frames` keeps, at bytes that nobody writes while they are
-// counted, which any thread may read.
+// SAFETY: the pointer is into the region that `frames` keeps. No thread writes these bytes while they are
+// counted, and any thread may read them.
 unsafe impl Send for Counted {}
 // SAFETY: as above.
 unsafe impl Sync for Counted {}
 
 impl Counted {
-    /// For a count that the caller has taken.
+    /// Takes over a count that the caller has added.
     fn new(frames: Arc<Frames>, frame: u32) -> Counted {
         let (start, bytes) = frames.extent(frame);
         let start = NonNull::new(start).expect("a region is not at address 0");
@@ -614,11 +614,11 @@ impl Counted {
         #[cfg(all(loom, test))]
         self.frames.model.read_bytes(self.frame);
         // SAFETY: counted, so LIVE (invariant 3); the count is held as long as `self`. `own` checked that the
-        // extent lies in the slabs; nobody writes it in this state (invariants 1, 5).
+        // extent lies in the slabs; no thread writes it in this state (invariants 1, 5).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Lets it outlive at least so many visits of the hand.
+    /// Raises the CLOCK counter to at least `visits`.
     pub(crate) fn mark(&self, visits: u8) {
         self.frames.mark(self.frame, visits);
     }
@@ -647,7 +647,7 @@ pub(crate) struct Retired {
     passed: Arc<AtomicBool>,
 }
 
-/// The duty to tell the epoch about a [`Retired`], outside the lock.
+/// The duty to register a [`Retired`] with the epoch, outside the lock.
 #[must_use]
 pub(crate) struct Stamp {
     passed: Arc<AtomicBool>,
@@ -683,8 +683,8 @@ impl Retired {
 }
 
 impl Stamp {
-    /// Lets the epoch say when nobody can look any more. Never under a lock: deferred calls of others may
-    /// run here.
+    /// Lets the epoch report when no reader can use the frames any more. Never under a lock: deferred calls
+    /// of other threads may run here.
     pub(crate) fn defer(self, epoch: &Epoch) {
         let pin = epoch.pin();
         epoch.defer(&pin, move || self.passed.store(true, Ordering::Release));
@@ -692,7 +692,7 @@ impl Stamp {
     }
 }
 
-/// A block in memory of its own, aligned to 4096.
+/// A block in heap memory, aligned to 4096.
 pub(crate) struct HeapBlock {
     frames: Arc<Frames>,
     region: Region,
@@ -715,7 +715,7 @@ impl HeapBlock {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` is the only way in.
+        // SAFETY: as above, and `&mut self` gives exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.region.start().as_ptr(), self.region.bytes()) }
     }
 }
@@ -730,8 +730,8 @@ impl Drop for HeapBlock {
 mod tests {
     use super::*;
 
-    /// A frame found under a pin and retired meanwhile gives no count, and its bytes stay until the pin ends;
-    /// a counted frame is not evicted.
+    /// A frame found under a pin and retired meanwhile cannot be counted, and its bytes stay until the pin
+    /// ends; a counted frame is not evicted.
     #[test]
     fn a_retired_frame_cannot_be_counted() {
         let (epoch, plan) = (Epoch::new(), Plan::new(64 << 10, 0));

@@ -3,9 +3,11 @@
 //!
 //! It is not a map: it knows tags and frame numbers, and the caller compares keys. Called by `frames` only.
 //!
-//! Any number of threads find while one, under the pool's lock, inserts or removes.
-//! 1. An entry stands between its home and the first empty slot after it; no tombstones, so a miss stays
-//!    short.
+//! Thread safety: any number of threads find while one, under the pool's lock, inserts or removes.
+//!
+//! Invariants:
+//! 1. An entry stands between its home and the first empty slot after it. There are no tombstones, so a miss
+//!    stays short.
 //! 2. The home is computed from the entry itself: a removal moves followers without looking at their frames.
 //! 3. A finder that meets a removal may miss an entry that is being moved: a miss is certain under the lock
 //!    only.
@@ -30,7 +32,7 @@ impl<'a> Index<'a> {
         Index { slots }
     }
 
-    /// The first frame entered under `tag` that `is_it`.
+    /// The first frame entered under `tag` that satisfies `is_it`.
     #[inline]
     pub(crate) fn find(self, tag: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = self.home(tag);
@@ -62,7 +64,7 @@ impl<'a> Index<'a> {
         self.slots[at].store(entry(tag, frame), Ordering::Release);
     }
 
-    /// Takes a frame out. The caller holds the lock.
+    /// Removes a frame. The caller holds the lock.
     pub(crate) fn remove(self, tag: u32, frame: u32) {
         let mut hole = self.home(tag);
         while self.slots[hole].load(Ordering::Relaxed) != entry(tag, frame) {
@@ -77,7 +79,8 @@ impl<'a> Index<'a> {
                 break;
             }
             if self.distance(self.home(tag_of(follower)), at) >= self.distance(hole, at) {
-                // Copied before it is cleared: what is not being moved can always be found.
+                // Copied before its old slot is cleared: entries that are not being moved can always be
+                // found.
                 self.slots[hole].store(follower, Ordering::Release);
                 hole = at;
             }
@@ -118,7 +121,8 @@ fn frame_of(entry: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// Whatever is entered and taken out, exactly what is in is found, also with crowded and wrapping homes.
+    /// Exactly the entered frames are found, after any insertions and removals, also with crowded and
+    /// wrapping homes.
     #[test]
     fn finds_exactly_what_is_in() {
         let slots: Vec<AtomicU64> = (0..26).map(|_| AtomicU64::new(0)).collect();

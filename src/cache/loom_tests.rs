@@ -1,5 +1,4 @@
-//! Models of frames: a reader beside one who publishes, evicts and uses a frame again, and of reads in
-//! flight.
+//! Models of a reader beside a thread that publishes, evicts and reuses frames, and of reads in flight.
 
 use std::task::Waker;
 
@@ -26,7 +25,7 @@ fn frames() -> Arc<Frames> {
     Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)))
 }
 
-/// Fills a free frame and publishes it; the lock that callers hold is the model's own.
+/// Fills a free frame and publishes it; the callers' lock is the model's own.
 fn publish(frames: &Arc<Frames>, lock: &Mutex<()>, frame: u32, offset: u64) -> Counted {
     let _held = lock.lock();
     let mut owned = frames.take_for_model(frame, key(offset));
@@ -34,7 +33,7 @@ fn publish(frames: &Arc<Frames>, lock: &Mutex<()>, frame: u32, offset: u64) -> C
     owned.publish()
 }
 
-/// Takes a frame away from its block and uses it for another one, once the epoch allows it.
+/// Evicts a frame and uses it for another block, once the epoch allows it.
 fn reuse(frames: &Arc<Frames>, lock: &Mutex<()>, epoch: &Epoch, frame: u32, offset: u64) -> bool {
     let held = lock.lock();
     if !frames.evict(frame) {
@@ -58,7 +57,7 @@ fn assert_right(bytes: &[u8], offset: u64) {
     assert!(bytes.len() == BYTES && bytes.iter().all(|byte| *byte == offset as u8));
 }
 
-/// A block that is found under a pin is whole, and stays what it is while its frame is used again.
+/// A block found under a pin is whole, and stays unchanged while its frame is evicted and reused.
 #[test]
 fn loom_pinned_blocks_stay() {
     explore(|| {
@@ -80,7 +79,7 @@ fn loom_pinned_blocks_stay() {
     });
 }
 
-/// So is one that is looked for where it was last, while that frame is used for another.
+/// The same for a block found by its place, while its frame is reused for another block.
 #[test]
 fn loom_placed_blocks_stay() {
     explore(|| {
@@ -104,7 +103,7 @@ fn loom_placed_blocks_stay() {
     });
 }
 
-/// A block that is counted stays without a pin, and is not evicted; a count is had of live frames only.
+/// A counted block stays without a pin, and is not evicted; only live frames can be counted.
 #[test]
 fn loom_counted_blocks_stay() {
     explore(|| {
@@ -126,7 +125,8 @@ fn loom_counted_blocks_stay() {
     });
 }
 
-/// What is not being moved in the index is found while a neighbour in its chain is taken out and put back.
+/// Index entries that are not being moved are found while a neighbour in their chain is removed and inserted
+/// again.
 #[test]
 fn loom_neighbours_are_found() {
     use super::index::Index;
@@ -134,7 +134,7 @@ fn loom_neighbours_are_found() {
     explore(|| {
         let slots: Arc<Vec<AtomicU64>> = Arc::new((0..6).map(|_| AtomicU64::new(0)).collect());
         let index = Index::new(&slots);
-        // One chain: the first stays where it is, the third moves up when the second goes.
+        // One chain: the first entry stays, the third moves up when the second is removed.
         (0..3).for_each(|frame| index.insert(frame, frame));
         let reader = loom::thread::spawn({
             let slots = Arc::clone(&slots);
@@ -151,7 +151,7 @@ fn loom_neighbours_are_found() {
     });
 }
 
-/// Of two who want a block one reads it and both have it; if that one gives up, the other hears of it.
+/// Of two claimers of a block one reads it and both get it; if the reader gives up, the other gets an error.
 #[test]
 fn loom_a_block_is_read_once() {
     for gives_up in [false, true] {
@@ -193,8 +193,8 @@ fn loom_a_block_is_read_once() {
     }
 }
 
-/// Who waits for a read, changes its waker or gives up while the read ends: it is woken by the waker that it
-/// gave last, or sees what came, and who gives up takes no other's waker along.
+/// A waiter waits, changes its waker or is dropped while the read ends. It is woken by its last waker, or
+/// sees the result; a dropped waiter takes no other waiter's waker along.
 #[test]
 fn loom_waiters_are_woken() {
     for fails in [false, true] {
@@ -226,8 +226,8 @@ fn loom_waiters_are_woken() {
     }
 }
 
-/// A waiter polls while another read ends and takes the room of its block: the waiter sees the block, or that
-/// it has to ask again, and nothing stays granted.
+/// A waiter polls while another read ends and takes its block's room. The waiter sees the block, or that it
+/// has to ask again, and nothing stays granted.
 #[test]
 fn loom_who_was_let_go_of_hears_of_it() {
     explore(|| {

@@ -1,22 +1,24 @@
 //! The block cache: blocks of tables in memory given once, and the table of reads in flight.
 //!
-//! It is not a reader: drivers read and verify, tables know what is in a block. Machines of `read` look
-//! blocks up under a pin; drivers claim what is missing; merges offer what they wrote. Tables pin their
-//! filters and fences in it, which are then looked at as any memory.
+//! It is not a reader: drivers read and verify, and `table` interprets blocks. Machines of `read` look blocks
+//! up under a pin; drivers claim missing blocks; merges offer the blocks that they wrote. Tables pin their
+//! filters and fences in it, and then read those like any memory.
 //!
-//! A part of it, the annex, is the cache's only while others do not use their share of the memory.
+//! A part of it, the annex, is idle write-buffer and compaction memory: the cache has it only while its
+//! owners do not use it.
 //!
-//! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK's
-//! mark when a visit was taken from it, and for the place of a block that has moved; it touches one line of
-//! the index, or the place, and one of the frame's header. Misses take one short lock.
+//! Thread safety: any thread may call anything at any time. A hit takes no lock. It writes nothing, except
+//! the CLOCK counter if the hand has decremented it, and the place of a block that has moved. It reads one
+//! cache line of the index, or the place, and one of the frame's header. Misses take one short lock.
 //!
-//! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given, and what of
-//!    the annex is open, or not emptied yet. Blocks that find no frame (too large, or every frame counted, or
-//!    waiting for the epoch) live in heap memory of their own, uncached, and slabs stay empty in their place
-//!    while there is one whose frames nobody counts.
-//! 2. A block's bytes never change while anyone can see them, by pin or by count.
-//! 3. A block is found by what it is in its file, and may be longer here: decompressed.
-//! 4. A block enters unmarked: what a scan touches once goes first.
+//! Invariants:
+//! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given plus the
+//!    open or not yet emptied part of the annex. Blocks that find no frame (too large, or every frame
+//!    counted, or waiting for the epoch) live in heap memory of their own, uncached. In their place slabs
+//!    stay empty, as long as there is a slab without counted frames.
+//! 2. A block's bytes never change while a pin or a count makes them visible.
+//! 3. A block is found by its address in its file, and may be longer here: decompressed.
+//! 4. A block enters unmarked: blocks that a scan reads once are evicted first.
 //! 5. No lock is held while another layer's code runs; the epoch's deferred calls included.
 
 mod block;
@@ -53,49 +55,49 @@ pub(crate) struct Cache {
     shared: Arc<Shared>,
 }
 
-/// The slabs, for what is granted to others.
+/// The pool as the lender of memory granted to others.
 struct Slabs {
     pool: Arc<Mutex<Pool>>,
     epoch: Epoch,
 }
 
-/// Pages of the cache's memory that hold no blocks, until this is dropped: whoever has them looks at them
-/// without pin, count or index.
+/// Pages of the cache's memory that hold no blocks, until this is dropped. Their holder reads them without
+/// pin, count or index.
 pub(crate) struct PinnedPages {
     pages: Pages,
     pool: Arc<Mutex<Pool>>,
 }
 
-/// Times that a taking of pages waits for emptied slabs.
+/// Most tries to pin pages while slabs are being emptied.
 const PIN_TRIES: usize = 4;
-/// Times that a closing of the annex goes over what is left of it.
+/// Most passes over the annex in one call that closes it.
 const CLOSE_TRIES: usize = 4;
-/// What a try to close the annex comes to.
+/// The result of a try to close the annex.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Closing {
     Done,
-    /// Some of it is counted, or a reader may still look at it: to be tried again later.
+    /// Some frames are counted, or a reader may still use them: try again later.
     Late,
 }
 
-/// What the cache holds.
+/// Sizes and counters of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CacheStats {
     /// Memory for blocks.
     pub(crate) capacity_bytes: u64,
-    /// Of it, what is the annex's: open, or not emptied yet.
+    /// The annex's part of it: open, or not emptied yet.
     pub(crate) annex_bytes: u64,
     /// Frames that hold a block, or are being read into.
     pub(crate) used_bytes: u64,
-    /// Index, headers, bookkeeping and rounding; with the capacity never more than was given.
+    /// Index, headers, bookkeeping and rounding; with the capacity never more than the bytes given.
     pub(crate) index_bytes: u64,
     /// Pages that hold no blocks.
     pub(crate) pinned_bytes: u64,
-    /// Memory taken elsewhere on the cache's account, blocks that found no frame included.
+    /// Memory allocated elsewhere on the cache's account, blocks that found no frame included.
     pub(crate) lent_bytes: u64,
     /// Blocks that found no frame.
     pub(crate) heap_bytes: u64,
-    /// Frames that someone counts, about.
+    /// Approximate number of counted frames.
     pub(crate) counted_frames: u64,
     /// Blocks being read.
     pub(crate) in_flight: u64,
@@ -110,11 +112,12 @@ impl Cache {
         Cache::with_annex((bytes, 0), Limits::unlimited(), epoch, memory)
     }
 
-    /// A cache of `bytes` in all, and an annex, closed, that takes up to `annex_bytes` more while it is open;
-    /// in one region of zeroed memory asked from `memory`: whole huge pages, from 64 MiB on.
+    /// A cache of `bytes` in all, and a closed annex of up to `annex_bytes` more while it is open. All of it
+    /// lies in one region of zeroed memory from `memory`: whole huge pages, from 64 MiB on.
     ///
-    /// If there is not that much memory it is tried with half, and so on; see `stats`. Pins given to this
-    /// cache must be of `epoch`. Of the bytes without the annex, others are granted what `limits` says.
+    /// If that much memory is not available, half is tried, and so on; see `stats`. Pins given to this cache
+    /// must be of `epoch`. `limits` bounds the grants to others, which come out of the bytes without the
+    /// annex.
     pub(crate) fn with_annex(
         (mut bytes, mut annex_bytes): (usize, usize),
         limits: Limits,
@@ -140,14 +143,14 @@ impl Cache {
         Cache { frames, shared: Arc::new(shared) }
     }
 
-    /// The block, for as long as the pin is held, if it is cached. It may be missed while another thread
-    /// evicts a neighbour in the index; [`Cache::claim`] misses nothing.
+    /// The block, for as long as the pin is held, if it is cached. The lookup may miss it while another
+    /// thread evicts a neighbour in the index; [`Cache::claim`] never does.
     #[inline]
     pub(crate) fn lookup<'p>(&'p self, address: &BlockAddress, pin: &'p Pin) -> Option<&'p [u8]> {
         self.frames.lookup(Key::of(address), visits(address.kind), pin)
     }
 
-    /// As [`Cache::lookup`], first where `place` says; there it is found again.
+    /// As [`Cache::lookup`], but tries the frame of `place` first, and updates `place`.
     #[inline]
     pub(crate) fn lookup_at<'p>(
         &'p self,
@@ -158,8 +161,8 @@ impl Cache {
         self.frames.lookup_at(Key::of(address), place, visits(address.kind), pin)
     }
 
-    /// Hints that the block will be looked up soon; `near` says what earlier hints have brought, and what is
-    /// returned what this one does, of the block so many lines.
+    /// Hints that the block will be looked up soon. `near` is the part covered by earlier hints; the result
+    /// is the part covered now. Prefetches `lines` cache lines of the block.
     #[inline]
     pub(crate) fn prefetch(
         &self,
@@ -171,13 +174,13 @@ impl Cache {
         self.frames.prefetch(Key::of(address), place, near, lines)
     }
 
-    /// The block, counted, for what outlives a pin, if it is cached.
+    /// The block, counted, for a holder that outlives the pin, if it is cached.
     pub(crate) fn lookup_counted(&self, address: &BlockAddress, pin: &Pin) -> Option<BlockRef> {
         let counted = self.frames.lookup_counted(Key::of(address), visits(address.kind), pin);
         counted.map(BlockRef::from_frame)
     }
 
-    /// As `lookup_counted`, for what its reader has brought ahead: it is not marked as hit.
+    /// As `lookup_counted`, for a block that its reader has read ahead: it is not marked as hit.
     pub(crate) fn lookup_once(&self, address: &BlockAddress, _pin: &Pin) -> Option<BlockRef> {
         self.frames.find_counted(Key::of(address)).map(BlockRef::from_frame)
     }
@@ -188,18 +191,18 @@ impl Cache {
         plan.base_slabs() * plan.slab_bytes
     }
 
-    /// Has as much of the annex as `closed_bytes` closed, or all of it, and the rest open: that can be used
-    /// at once, while it is [`Cache::close_annex`] that closes the other.
+    /// Sets the part of the annex to be closed: `closed_bytes`, at most all of it. The rest is opened and can
+    /// be used at once; [`Cache::close_annex`] closes the part.
     pub(crate) fn shut_annex(&self, closed_bytes: usize) {
         self.shared.pool.lock().shut_annex(closed_bytes);
     }
 
-    /// Empties what is to be closed of the annex and gives its memory back to the system, in small steps
-    /// between which others have their turn at the cache: milliseconds for 100 MiB. Better not under a pin.
+    /// Empties the part of the annex to be closed and gives its memory back to the system. The lock is
+    /// released between small steps: milliseconds for 100 MiB. Better not under a pin.
     pub(crate) fn close_annex(&self) -> Closing {
         for _ in 0..CLOSE_TRIES {
             for bay in 0.. {
-                // Taken apart from the match, which the lock must not outlast.
+                // A statement of its own: the lock must not be held through the match.
                 let look = self.shared.pool.lock().close_bay(bay);
                 match look {
                     None => break,
@@ -223,7 +226,7 @@ impl Cache {
         Closing::Late
     }
 
-    /// Whether all that is to be closed of the annex is.
+    /// Whether the part of the annex to be closed is closed.
     pub(crate) fn is_annex_settled(&self) -> bool {
         self.shared.pool.lock().is_annex_settled()
     }
@@ -236,29 +239,29 @@ impl Cache {
         flight::claim(&self.shared, address)
     }
 
-    /// The block, or a share in someone's read, if there is either.
+    /// The block, or a share in its read in flight, if there is either.
     pub(crate) fn join(&self, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
         flight::join(&self.shared, address)
     }
 
-    /// The right to read a block by oneself: whoever else claims it does not wait for that. For those who may
-    /// be kept from ending it by what is not the store's.
+    /// The right to read a block alone: other claims do not wait for this read. For readers that may be
+    /// delayed by code outside the store.
     pub(crate) fn slot_apart(&self, address: &BlockAddress) -> Slot {
         flight::slot_apart(&self.shared, address)
     }
 
-    /// Whether a block is here now; it is not marked as hit. For those who decide what to offer.
+    /// Whether a block is cached now; it is not marked as hit. For callers that decide which blocks to offer.
     pub(crate) fn holds(&self, address: &BlockAddress) -> bool {
         self.frames.holds(Key::of(address))
     }
 
-    /// Whether someone reads the block now. For those who decide what to read ahead.
+    /// Whether the block is being read now. For callers that decide which blocks to read ahead.
     pub(crate) fn is_being_read(&self, address: &BlockAddress) -> bool {
         self.shared.flights.has(Key::of(address))
     }
 
-    /// Takes `count` pages of up to `page_bytes`, which are 4 KiB at most, as long as all that are taken, and
-    /// what is lent, stay within `limit_bytes`. They hold what was left in them. Better not under a pin.
+    /// Pins `count` pages of up to `page_bytes`, at most 4 KiB each, if all pinned pages and loans stay
+    /// within `limit_bytes`. Their contents are arbitrary. Better not under a pin.
     pub(crate) fn pin_pages(&self, count: usize, page_bytes: usize, limit_bytes: u64) -> Option<PinnedPages> {
         for _ in 0..PIN_TRIES {
             let pinning = self.shared.pool.lock().pin(count, page_bytes, limit_bytes);
@@ -278,13 +281,13 @@ impl Cache {
         None
     }
 
-    /// What grants memory to others: as much of the cache's own stays empty.
+    /// The reserve that grants memory to others: as much of the cache's own stays empty.
     pub(crate) fn reserve(&self) -> &Arc<Reserve> {
         &self.shared.reserve
     }
 
-    /// Offers a verified block, decompressed: kept if it is not here yet and a frame can be had, as if it had
-    /// been hit. Better not under a pin.
+    /// Offers a verified block, decompressed. If it is not cached yet and a frame is available, it is kept,
+    /// marked as hit. Better not under a pin.
     pub(crate) fn insert(&self, address: &BlockAddress, bytes: &[u8]) {
         let key = Key::of(address);
         assert!(bytes.len() >= address.bytes as usize, "a block is not shorter than in its file");
@@ -298,7 +301,7 @@ impl Cache {
         }
     }
 
-    /// Looks at every frame: not for hot paths.
+    /// Visits every frame: not for hot paths.
     pub(crate) fn stats(&self) -> CacheStats {
         let counts = self.shared.pool.lock().counts();
         let plan = self.frames.plan();
@@ -329,7 +332,7 @@ impl PinnedPages {
         self.pages.page_mut(index, bytes)
     }
 
-    /// Of one page: keeps its first `bytes` alone, in a smaller place if that takes no more than the limit.
+    /// Of one page: keeps only its first `bytes`, in a smaller place if that stays within the limit.
     pub(crate) fn shorten(&mut self, bytes: usize, limit_bytes: u64) {
         let kept = self.page(0, bytes).to_vec();
         self.pages = self.pool.lock().shorten(&self.pages, bytes, limit_bytes);

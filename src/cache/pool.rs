@@ -1,27 +1,30 @@
-//! Which frame is used next: size classes, slabs, CLOCK. All of it under one short lock of the cache's.
+//! The eviction policy: size classes, slabs, CLOCK. All of it under one short lock of the cache.
 //!
 //! It is not the memory (`frames`) nor the reading of blocks (`flight`). Called by the cache only, never
 //! across I/O.
 //!
-//! The memory is cut into slabs; a slab has frames of one class, and a class any number of slabs. One CLOCK
-//! hand goes round all slabs, whatever their class. A class without a free frame takes a free slab; if
-//! there is none, it moves the hand until it comes to
-//! - a slab of its own with frames not hit for as many visits as they outlive: these are evicted; or
-//! - a slab of another class of which at most a quarter was hit, or more but a while ago: it is emptied
-//!   whole and changes over; or
-//! - the end of [`VISITS_MAX`] slabs, all hit more than that: the least hit of them is used in the same way.
+//! The memory is cut into slabs. A slab has frames of one class, and a class has any number of slabs. One
+//! CLOCK hand goes round the slabs of all classes. A class without a free frame takes a free slab. If there
+//! is no free slab, it moves the hand to the first of these:
+//! - A slab of its own with frames whose CLOCK counter is 0: these frames are evicted.
+//! - A slab of another class that is hit little: at most a quarter of its frames recently, or more of them
+//!   longer ago. The slab is emptied whole and changes its class.
+//! - The end of [`VISITS_MAX`] slabs that are all hit more: the least hit of them is used in the same way.
 //!
-//! So each class keeps what is hit between two rounds, cold slabs go to whoever misses, and no class can be
-//! starved: one with no slab at all gets one within the visits, unless in every slab a frame is counted or
-//! being filled.
+//! So each class keeps the blocks that are hit between two rounds, cold slabs go to the class that misses,
+//! and no class can be starved. A class without a slab gets one within the visits, unless every slab has a
+//! frame that is counted or being filled.
 //!
-//! A block that was hit outlives the hand's next visits, one of filters or fences more of them: what is
-//! searched before data stays before data. Memory that holds no blocks is taken from the slabs too: see
-//! `shares`. Some slabs are the cache's only for a while: see `annex`.
+//! A hit sets a block's CLOCK counter, for filters and fences to a higher value than for data: pages that are
+//! searched before data stay longer than data. Memory that holds no blocks is taken from the slabs too: see
+//! `shares`. Some slabs belong to the cache only for a while: see `annex`.
 //!
-//! 1. A slab is pinned or lent (see `shares`), closed (see `annex`), free, or of a class and in that class's
-//!    open list exactly if it has free frames, or draining: of a class, in no list, waiting for its retired
-//!    frames, then free. One that drains to be closed may have others, too.
+//! Invariants:
+//! 1. A slab is in one of these states:
+//!    - pinned or lent (see `shares`), closed (see `annex`), or free;
+//!    - of a class, and in that class's open list exactly if it has free frames;
+//!    - draining: of a class, in no list, free once its retired frames are. A slab that drains to be closed
+//!      may also have frames that are counted or being filled.
 //! 2. A frame is free in its slab's mask exactly if it is FREE in `frames`.
 
 #![expect(unsafe_code, reason = "promises that frames in use do not overlap")]
@@ -42,36 +45,36 @@ use super::frames::{
 };
 use super::visits::DATA_VISITS;
 
-/// Frame sizes of the classes: each size a block of 4 to 8 KiB can have; above, the largest of which 15 to 2
-/// fit a slab of 128 KiB, so that a slab is cut into as many frames as blocks of that size fit it.
+/// Frame sizes of the classes. Up to 8 KiB: every block size. Above: the largest sizes of which 15 to 2 fit a
+/// slab of 128 KiB, so that a slab is cut into as many frames as blocks of that size fit it.
 const CLASS_BYTES: [usize; 23] = [
     4096, 4608, 5120, 5632, 6144, 6656, 7168, 7680, 8192, 8704, 9216, 9728, 10_752, 11_776, 12_800, 14_336,
     16_384, 18_432, 21_504, 26_112, 32_768, 43_520, 65_536,
 ];
-/// Slabs the hand visits before it takes the least hit.
+/// Slabs that the hand visits before it takes the least hit.
 const VISITS_MAX: usize = 16;
-/// Frames taken at once from an own slab that is all hit.
+/// Frames evicted at once from a slab of the class itself if all its frames are hit.
 const FORCED_FRAMES_MAX: usize = 8;
-/// Of all frames, the share that may wait for the epoch on behalf of one class before no more are evicted
-/// for it: a reader that does not move on must not empty the cache.
+/// The part of all frames, one in this many, that may wait for the epoch on behalf of one class. Beyond it no
+/// more are evicted for the class: a stalled reader must not empty the cache.
 const WAITING_SHARE: usize = 64;
 const WAITING_FRAMES_MIN: usize = 8;
-/// Frames of a class kept free or on the way there, so that a miss finds one whose epoch has passed.
+/// Frames of a class kept free or waiting for the epoch, so that a miss finds one that is free.
 const RESERVE_FRAMES: usize = 16;
 /// Caches with fewer slabs keep no reserve.
 const RESERVE_SLABS_MIN: usize = 64;
-/// The class of a slab that has none.
+/// The class number of a slab without a class.
 const NO_CLASS: u8 = u8::MAX;
-/// The class of a slab that is lent.
+/// The class number of a lent slab.
 const LENT: u8 = u8::MAX - 1;
-/// The class of a slab that is closed.
+/// The class number of a closed slab.
 const CLOSED: u8 = u8::MAX - 2;
-/// The class of pages that are pinned: it has no frames, and the hand passes its slabs by.
+/// The class of pinned pages: it has no block frames, and the hand skips its slabs.
 const PINNED: usize = CLASS_BYTES.len();
 
 #[derive(Clone)]
 struct Slab {
-    /// Frames that are free, a bit each.
+    /// Mask of the free frames.
     free: u32,
     class: u8,
     draining: bool,
@@ -87,12 +90,12 @@ struct Class {
     waiting_count: usize,
 }
 
-/// Everything the lock guards.
+/// All state that the lock guards.
 pub(crate) struct Pool {
     frames: Arc<Frames>,
     slabs: Vec<Slab>,
     classes: [Class; CLASS_BYTES.len() + 1],
-    /// Slabs that are free and always the cache's.
+    /// Free slabs outside the annex.
     free_slabs: Vec<u32>,
     shares: shares::Shares,
     annex: annex::Annex,
@@ -104,15 +107,15 @@ pub(crate) struct Pool {
     inserts: u64,
 }
 
-/// What a look for a frame ends with; a stamp must be deferred once the lock is released.
+/// The result of [`Pool::take`]. The caller defers a stamp once it has released the lock.
 pub(crate) struct Taken {
     pub(crate) owned: Option<Owned>,
     pub(crate) stamp: Option<Stamp>,
-    /// Frames wait for the epoch, and few are free.
+    /// Whether frames wait for the epoch while few are free.
     pub(crate) shortage: Shortage,
 }
 
-/// Whether it is worth helping the epoch on.
+/// Whether the caller should advance the epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shortage {
     No,
@@ -124,7 +127,7 @@ pub(crate) enum Shortage {
 pub(crate) struct PoolCounts {
     /// Slabs that are not closed.
     pub(crate) capacity_bytes: u64,
-    /// Of them, slabs of the annex.
+    /// The annex's slabs among them.
     pub(crate) annex_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) pinned_bytes: u64,
@@ -137,7 +140,7 @@ impl Pool {
     pub(crate) fn new(frames: Arc<Frames>) -> Pool {
         let plan = frames.plan();
         let (slab_count, annex) = (plan.slab_count, annex::Annex::new(plan));
-        // In order from the front: a cache that is not full yet is dense in its huge pages.
+        // In order from the front: a cache that is not full yet fills its huge pages one by one.
         let free_slabs = (plan.annex_slabs as u32..slab_count as u32).rev().collect();
         let mut slabs = vec![Slab { free: 0, class: NO_CLASS, draining: false }; slab_count];
         slabs[..plan.annex_slabs].iter_mut().for_each(|slab| slab.class = CLOSED);
@@ -170,13 +173,13 @@ impl Pool {
         }
     }
 
-    /// The block, counted, if it is cached. Certain, unlike a look without the lock.
+    /// The block, counted, if it is cached. A miss is certain, unlike a lookup without the lock.
     pub(crate) fn find(&self, key: Key) -> Option<Counted> {
         self.frames.find_counted(key)
     }
 
-    /// A frame to fill with `bytes` for the block of `key`, if one is free or a slab is; evicts ahead, or for
-    /// the next try.
+    /// Takes a frame to fill with `bytes` for the block of `key`, if a frame or a slab is free. Evicts ahead,
+    /// or for the next try.
     pub(crate) fn take(&mut self, key: Key, bytes: usize) -> Taken {
         let Some(class) = self.class_for(bytes.max(key.bytes as usize)) else {
             return Taken { owned: None, stamp: None, shortage: Shortage::No };
@@ -198,8 +201,8 @@ impl Pool {
         Taken { owned, stamp, shortage }
     }
 
-    /// Makes a filled frame findable and counts it; if its block has become findable meanwhile, counts that
-    /// one.
+    /// Makes a filled frame findable and counts it. If another frame with its block was published meanwhile,
+    /// counts that one instead.
     pub(crate) fn publish(&mut self, owned: Owned) -> Counted {
         if let Some(counted) = self.find(owned.key()) {
             self.abandon(owned);
@@ -217,7 +220,7 @@ impl Pool {
         self.release(frame);
     }
 
-    /// The smallest class that holds a block, if it may be cached at all.
+    /// The smallest class that holds a block; `None` for blocks that are not cached.
     fn class_for(&self, bytes: usize) -> Option<usize> {
         let slab_bytes = self.frames.plan().slab_bytes;
         if bytes == 0 || !bytes.is_multiple_of(UNIT_BYTES) || self.slabs.is_empty() {
@@ -248,7 +251,7 @@ impl Pool {
         u32::MAX >> (u32::BITS as usize - self.frames_in_slab(class))
     }
 
-    /// A free frame and where its bytes start.
+    /// Takes a free frame; returns its number and the start of its bytes.
     fn take_free(&mut self, class: usize) -> Option<(u32, usize)> {
         if self.classes[class].open.is_empty() {
             let annex = if class == PINNED { None } else { Some(&mut self.annex.free) };
@@ -269,7 +272,7 @@ impl Pool {
         Some((self.first_frame(slab) + place, start_bytes))
     }
 
-    /// Pages of up to so many bytes in free places, of which there are enough once `frames_count` frames are
+    /// Takes pages of up to `page_bytes` in free places. There are enough once `frames_count` frames are
     /// taken for them.
     fn take_pages(&mut self, count: usize, page_bytes: usize, frames_count: usize) -> Pages {
         let frames = (0..frames_count).map(|_| {
@@ -290,14 +293,14 @@ impl Pool {
         unsafe { Pages::new(&self.frames, starts, page_bytes) }
     }
 
-    /// A bay of the annex, which is closed and stays so until it is given back.
+    /// Vacates a bay of the annex. It is closed, and stays closed until it is given back.
     fn vacate(&self, bay: usize) -> Vacant {
         // SAFETY: every slab of it is closed, so all frames are FREE, and there are no pages in the annex; no
         // frame of a closed slab is given out, and a vacated bay is not opened.
         unsafe { Vacant::new(&self.frames, bay) }
     }
 
-    /// Takes a frame that is FREE again into its slab's mask.
+    /// Returns a FREE frame to its slab's mask.
     fn release(&mut self, frame: u32) {
         let slab = self.slab_of(frame);
         let place = frame - self.first_frame(slab);
@@ -314,7 +317,7 @@ impl Pool {
         }
     }
 
-    /// A slab that holds nothing any more is lent, if one is owed, or closed, if it is to be, or free.
+    /// Makes an empty slab lent, if a loan is owed one, or closed, if it is to be, or free.
     fn set_free(&mut self, slab: usize) {
         if self.is_shut(slab) {
             return self.close_slab(slab);
@@ -335,7 +338,7 @@ impl Pool {
         }
     }
 
-    /// Takes back what no reader can look at any more.
+    /// Takes back retired frames that no reader can use any more.
     fn harvest(&mut self) {
         let mut index = 0;
         while index < self.waiting.len() {
@@ -351,10 +354,10 @@ impl Pool {
         }
     }
 
-    /// Evicts for `class`, unless enough is on its way already.
+    /// Evicts for `class`, unless enough frames wait for the epoch already.
     fn make_room(&mut self, class: usize, need: Need) -> Option<Stamp> {
         let waiting_count = self.classes[class].waiting_count;
-        // Wanted now, more are evicted though some wait: readers may hold those up for a while.
+        // A caller that needs a frame now evicts even if some wait: readers may hold those back for a while.
         let waiting_max = (self.frames.plan().frame_count / WAITING_SHARE).max(WAITING_FRAMES_MIN);
         let enough = if need == Need::Now { waiting_max } else { RESERVE_FRAMES };
         if waiting_count >= enough {
@@ -372,7 +375,7 @@ impl Pool {
         Some(stamp)
     }
 
-    /// Moves the hand until room is made for `class`, as the module says.
+    /// Moves the hand until room is made for `class`, as the module describes.
     fn move_hand(&mut self, class: usize, evicted: &mut Vec<u32>) {
         let mut least_hit: Option<(usize, usize)> = None;
         let mut candidate_count = 0;
@@ -426,7 +429,7 @@ impl Pool {
         }
     }
 
-    /// Looks at every frame in use of a slab and takes a visit from each mark.
+    /// Visits every used frame of a slab and decrements its CLOCK counter.
     fn survey(&self, slab: usize) -> Survey {
         let mut found = Survey::default();
         for frame in self.used_frames(slab) {
@@ -470,7 +473,7 @@ impl Pool {
         }
     }
 
-    /// Empties a slab to make it free. If a frame was counted meanwhile, its class keeps it.
+    /// Empties a slab to make it free. If a frame was counted meanwhile, the slab stays with its class.
     fn empty(&mut self, slab: usize, evicted: &mut Vec<u32>) -> Emptied {
         self.evict_from(slab, Which::All, evicted);
         if self.survey(slab).busy_count > 0 {
@@ -480,7 +483,7 @@ impl Pool {
         Emptied::Yes
     }
 
-    /// Has a slab take back what it gave out until all of it is there, and then be free.
+    /// Makes a slab drain: it takes back its frames until all are free, and is free then.
     fn drain(&mut self, slab: usize) {
         let class = &mut self.classes[usize::from(self.slabs[slab].class)];
         class.free_count -= self.slabs[slab].free.count_ones() as usize;
@@ -518,15 +521,15 @@ impl Pool {
     }
 }
 
-/// What a visit of a slab found.
+/// Result of a visit of a slab.
 #[derive(Default)]
 struct Survey {
     busy_count: usize,
     hit_count: usize,
-    /// Hit frames, each as often as the visits that it outlives.
+    /// Sum of the hit frames' CLOCK counters before this visit.
     hit_weight: usize,
     cold_count: usize,
-    /// The frames that were hit, a bit each.
+    /// Mask of the frames that were hit.
     hit: u32,
 }
 
@@ -537,16 +540,16 @@ enum Need {
     Ahead,
 }
 
-/// Which frames of a slab to evict; counted ones stay in any case.
+/// The frames of a slab to evict; counted frames stay in any case.
 enum Which<'a> {
     All,
     NotHit(&'a Survey),
-    /// Those that outlive so few visits, up to so many.
+    /// Frames with a CLOCK counter of at most the first number, as many as the second.
     Least(u8, usize),
     Some(usize),
 }
 
-/// Bytes of a class's frames; pages that are pinned have the smallest frames' places.
+/// Bytes of a class's frames; pinned pages use places of the smallest frames.
 fn class_bytes(class: usize) -> usize {
     CLASS_BYTES.get(class).copied().unwrap_or(FRAME_BYTES_MIN)
 }
@@ -563,8 +566,8 @@ const _: () = assert!(CLASS_BYTES[0] == FRAME_BYTES_MIN && CLASS_BYTES[22] == FR
 mod tests {
     use super::*;
 
-    /// In a slab of 128 KiB, blocks of 4 to 12.5 KiB fill nine tenths of what they take, and larger ones take
-    /// no more than if the slab had been cut for them.
+    /// In a slab of 128 KiB, blocks of 4 to 12.5 KiB fill nine tenths of the slab, and larger ones take no
+    /// more than if the slab had been cut for them.
     #[test]
     fn frames_fit_their_blocks() {
         let slab_bytes = 128 << 10;

@@ -9,7 +9,7 @@ use super::flight::{FlightTable, Untaken};
 use super::frames::{Frames, HeapBlock, Key, Owned};
 use super::pool::{Pool, Shortage};
 
-/// What cache and slots share.
+/// State shared by the cache and its slots.
 pub(crate) struct Shared {
     pub(super) frames: Arc<Frames>,
     pub(super) pool: Arc<Mutex<Pool>>,
@@ -20,15 +20,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Memory of its own for a block without a frame.
+    /// Allocates heap memory for a block without a frame.
     pub(super) fn heap_block(&self, bytes: usize) -> LentBlock {
         let grant = self.reserve.grant(Role::Blocks, bytes as u64);
         LentBlock { _grant: grant, block: HeapBlock::new(&self.frames, bytes) }
     }
 
-    /// A frame of `bytes` for the block of `key`, evicting if need be.
+    /// Takes a frame of `bytes` for the block of `key`, evicting if necessary.
     pub(super) fn take_frame(&self, key: Key, bytes: usize) -> Option<Owned> {
-        // The second look is for what the first evicted.
+        // The second try finds frames that the first evicted.
         for _ in 0..2 {
             let taken = self.pool.lock().take(key, bytes);
             if let Some(stamp) = taken.stamp {

@@ -33,7 +33,7 @@ fn block(index: u64, bytes: u32) -> BlockAddress {
     address(index % 7 + 1, (index / 7 + 1) << 21, bytes)
 }
 
-/// What a block holds: every word a function of its address and place.
+/// A word of a block: a function of the block's address and the word's place.
 fn word_of(address: &BlockAddress, place: usize) -> u64 {
     (address.file.number << 48 ^ address.offset ^ u64::from(address.bytes) << 40)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -65,8 +65,8 @@ fn read(mut slot: Slot) -> BlockRef {
     slot.complete()
 }
 
-/// What a slot is refilled with takes the place of what was read, under the same key, in frames and in heap
-/// memory, and a refill that fails changes nothing; no frame is lost.
+/// A refilled slot has the new bytes in place of the bytes read, under the same key, in frames and in heap
+/// memory. A refill that fails changes nothing; no frame is lost.
 #[test]
 fn a_refilled_block_is_longer_than_what_was_read() {
     let (cache, epoch) = cache_of(256 << 10);
@@ -97,7 +97,7 @@ fn a_refilled_block_is_longer_than_what_was_read() {
     assert!(stats.used_bytes <= stats.capacity_bytes && stats.inserts == 400);
 }
 
-/// The block through a claim that nobody else can be in the way of.
+/// The block through a claim that no other thread competes with.
 fn get(cache: &Cache, address: &BlockAddress) -> BlockRef {
     match cache.claim(address) {
         Claim::Ready(block) => block,
@@ -133,8 +133,8 @@ impl Dice {
     }
 }
 
-/// Looked up, claimed, inserted and held in any mix, a block is always right, and the books always balance.
-/// A place that others used leads nobody astray.
+/// In any mix of lookups, claims, inserts and held blocks, a block is always right and the counts always
+/// balance. A place that other blocks used leads to no wrong block.
 #[test]
 fn a_hit_is_always_right() {
     for bytes in [16 << 10, 64 << 10, 300 << 10, 12 << 20] {
@@ -190,7 +190,7 @@ fn a_hit_is_always_right() {
     }
 }
 
-/// Whatever the size, no more is asked for than given, index included; huge pages are asked for whole.
+/// At any size, the cache asks for no more bytes than given, index included; huge pages are asked for whole.
 #[test]
 fn memory_never_exceeds_what_was_given() {
     for bytes in [0, 1, 4096, 8 << 10, 9 << 10, 16 << 10, 64 << 10, 100_000, 3 << 20, 40 << 20, 64 << 20] {
@@ -214,7 +214,7 @@ fn memory_never_exceeds_what_was_given() {
     assert!(plan.index_bytes * 50 < 1 << 40, "index and headers are under 2 %");
 }
 
-/// Memory that is not there makes the cache smaller, down to none, and it still works.
+/// Refused memory makes the cache smaller, down to none, and it still works.
 #[test]
 fn refused_memory_makes_a_smaller_cache() {
     let small =
@@ -240,11 +240,10 @@ fn buffers_are_aligned_for_direct_io() {
     }
 }
 
-/// So many times everything is asked for before what was hit earlier, and is not any more, has gone.
+/// Rounds over all blocks after which formerly hit blocks are evicted.
 const FORGETS: usize = DATA_VISITS as usize + 2;
 
-/// How many of `count` blocks of `bytes` are cached after they were read twice over, as a share of the
-/// capacity.
+/// Reads `count` blocks of `bytes` in several rounds; returns the cached ones as a share of the capacity.
 fn fill_with(cache: &Cache, epoch: &Epoch, bytes: u32, first: u64, rounds: usize) -> f64 {
     let capacity = cache.stats().capacity_bytes;
     let count = capacity / u64::from(bytes);
@@ -260,7 +259,7 @@ fn fill_with(cache: &Cache, epoch: &Epoch, bytes: u32, first: u64, rounds: usize
     (cached as u64 * u64::from(bytes)) as f64 / capacity as f64
 }
 
-/// When all blocks change their size, the memory follows: to the larger, back, and to odd ones.
+/// When all blocks change their size, the slabs follow: to the larger size, back, and to odd ones.
 #[test]
 fn slabs_follow_the_sizes_in_use() {
     for capacity in [256 << 10, 10 << 20] {
@@ -276,8 +275,8 @@ fn slabs_follow_the_sizes_in_use() {
     }
 }
 
-/// A class with no slab gets one at once, though everything else is hit all the time; and what is hit all
-/// the time mostly stays.
+/// A class with no slab gets one at once, though everything else is hit all the time; blocks that are hit all
+/// the time mostly stay.
 #[test]
 fn no_class_is_starved_and_what_is_hit_stays() {
     let (cache, epoch) = cache_of(10 << 20);
@@ -295,7 +294,7 @@ fn no_class_is_starved_and_what_is_hit_stays() {
     assert!(kept as f64 > hot_count as f64 * 0.8, "{kept} of {hot_count}");
 }
 
-/// A scan over many times the cache leaves what is hit between its steps.
+/// A scan over many times the cache leaves the blocks that are hit between its steps.
 #[test]
 fn a_scan_passes_by_what_is_hit() {
     let (cache, epoch) = cache_of(2 << 20);
@@ -313,8 +312,8 @@ fn a_scan_passes_by_what_is_hit() {
     assert!(kept as f64 > hot_count as f64 * 0.9, "{kept} of {hot_count}");
 }
 
-/// Counted blocks survive any churn unchanged, also when all frames are counted; then blocks come from the
-/// heap.
+/// Counted blocks stay unchanged under any eviction, also when all frames are counted; then new blocks lie on
+/// the heap.
 #[test]
 fn counted_blocks_survive_any_churn() {
     let (cache, epoch) = cache_of(64 << 10);
@@ -342,7 +341,7 @@ fn counted_blocks_survive_any_churn() {
     assert!(is_cached(&cache, &epoch, &block(5000, 8192)));
 }
 
-/// A pinned reader's bytes stay as they are while everything around is evicted; new blocks then do without
+/// A pinned reader's bytes stay unchanged while everything around is evicted. New blocks then do without
 /// frames, and the reader empties no more than a bounded part of the cache.
 #[test]
 fn pinned_bytes_stay() {
@@ -364,7 +363,7 @@ fn pinned_bytes_stay() {
     assert!(!is_cached(&cache, &epoch, &first));
 }
 
-/// One place under two lengths, as only a damaged index names it, is two blocks; odd lengths are never
+/// One offset under two lengths, as only a damaged index names it, is two blocks; odd lengths are never
 /// cached.
 #[test]
 fn lengths_are_part_of_the_name() {
@@ -393,8 +392,8 @@ fn what_was_given_out_outlives_the_cache() {
     is_free::<(BlockRef, Slot, Waiter, Cache)>();
 }
 
-/// A place that an index names as two kinds of block is two blocks: what was verified as one is never taken
-/// for the other, nor is the read of one the other's.
+/// An offset that an index names as two kinds of block is two blocks: bytes verified as one kind are never
+/// returned for the other, nor is a read of one kind joined for the other.
 #[test]
 fn kinds_are_told_apart() {
     let (cache, epoch) = cache_of(1 << 20);

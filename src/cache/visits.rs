@@ -1,11 +1,12 @@
-//! How many visits of the CLOCK hand a block outlives.
+//! Initial CLOCK counters of blocks.
 
 use crate::base::step::BlockKind;
 
-/// Visits of the hand that a block outlives once it was hit: data, and what is searched before it.
+/// The CLOCK counter of a data block at a hit. Filter and fence pages, which are searched before data, get
+/// four times as much.
 ///
-/// Many, for the hand goes round often where much more is asked for than fits, most of it once: what is hit a
-/// few times in a second has to outlive some tenths of one without a hit.
+/// The counters are large, because the hand goes round often where the working set exceeds the cache and most
+/// blocks are read once. A block hit a few times a second must survive some tenths of a second without a hit.
 pub(super) const DATA_VISITS: u8 = 7;
 const PAGE_VISITS: u8 = 4 * DATA_VISITS;
 

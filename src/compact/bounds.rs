@@ -1,22 +1,23 @@
-//! Bounds of tables that a merge passes on its way: what may hold an older version, and where to cut.
+//! Bounds of tables around a merge: they tell which keys may have older versions, and where to cut output
+//! tables.
 //!
-//! Both walk with the merge: keys are asked in ascending order, and each bound is passed once. Called by
-//! `job`.
+//! Both types advance with the merge: callers ask in ascending order of keys, and each bound is passed once.
+//! Called by `job`.
 //!
 //! Invariant: bounds are inclusive at both ends.
 
 use crate::base::id::KEY_BYTES_MAX;
 
-/// Keys that tables outside a merge may hold older versions of, by their bounds.
+/// Keys of which tables outside a merge may hold older versions, by their bounds.
 #[derive(Debug)]
 pub(crate) struct OlderKeys {
-    /// Least and greatest key; ascending and disjoint.
+    /// Least and greatest key of each range; ascending and disjoint.
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
     at: usize,
 }
 
 impl OlderKeys {
-    /// From the bounds of tables in any order, overlapping or not.
+    /// Takes bounds of tables in any order, overlapping or not.
     pub(crate) fn new(mut bounds: Vec<(Vec<u8>, Vec<u8>)>) -> OlderKeys {
         bounds.sort_unstable();
         let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(bounds.len());
@@ -33,8 +34,8 @@ impl OlderKeys {
         OlderKeys { ranges, at: 0 }
     }
 
-    /// What of a range, from `start` to before `end` (empty: no end), tables may hold: from the first such
-    /// key to before what comes after the last. `None`: nothing.
+    /// Clips a range, from `start` to before `end` (empty: no end), to the keys that the tables may hold:
+    /// from the first such key to just behind the last. `None` if there is none.
     pub(crate) fn clip(&self, start: &[u8], end: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         let first = self.ranges.partition_point(|(_, max)| max.as_slice() < start);
         let behind = self.ranges.partition_point(|(min, _)| end.is_empty() || min.as_slice() < end);
@@ -47,7 +48,7 @@ impl OlderKeys {
         Some((start.max(min).to_vec(), clipped_end))
     }
 
-    /// Whether a table may hold `key`; asked with ascending keys.
+    /// Whether a table may hold `key`; callers ask in ascending order.
     pub(crate) fn may_contain(&mut self, key: &[u8]) -> bool {
         while let Some((min, max)) = self.ranges.get(self.at) {
             if key <= max.as_slice() {
@@ -59,22 +60,23 @@ impl OlderKeys {
     }
 }
 
-/// How long a table may be that is to be of `table_bytes`: a quarter more, if the next one begins at a bound
-/// for that.
+/// The most bytes of a table with target `table_bytes`: a quarter more, if the table then ends at a bound of
+/// the next run.
 pub(crate) fn most_bytes(table_bytes: u64) -> u64 {
     table_bytes.saturating_add(table_bytes / 4)
 }
 
-/// Where one output table ends and the next begins.
+/// Chooses where one output table ends and the next begins.
 ///
-/// Where the run that the tables are merged with next has its bounds, or each of them would overlap one table
-/// more than its share; at a length where there are none; and where it would overlap too much of that run.
+/// A table ends at a bound of the run that the outputs are merged with next; otherwise it would overlap one
+/// table more than necessary. Without such a bound it ends at its target length. It also ends before it
+/// overlaps too much of that run.
 #[derive(Debug)]
 pub(crate) struct Cuts {
     /// Greatest key and bytes of the tables of that run; ascending.
     next: Vec<(Vec<u8>, u64)>,
     at: usize,
-    /// Bytes of them that were passed since the last cut.
+    /// Bytes of those tables passed since the last cut.
     passed_bytes: u64,
     table_bytes: u64,
     next_bytes_max: u64,
@@ -89,8 +91,8 @@ impl Cuts {
         self.table_bytes
     }
 
-    /// Whether a table that is `file_bytes` long ends before `key`; asked for each key that is written,
-    /// ascending. `None`: no table is being built, and there is nothing to cut.
+    /// Whether a table of length `file_bytes` ends before `key`; asked for each written key, ascending.
+    /// `None` for `file_bytes`: no table is being built, and there is nothing to cut.
     pub(crate) fn is_due(&mut self, key: &[u8], file_bytes: Option<u64>) -> bool {
         let mut is_at_bound = false;
         while let Some((_, bytes)) = self.next.get(self.at).filter(|(max, _)| key > max.as_slice()) {
@@ -98,7 +100,8 @@ impl Cuts {
             self.at += 1;
             is_at_bound = true;
         }
-        // Bounds at five eighths or more are met before the length, wherever they lie that far apart or less.
+        // A bound counts from five eighths of the target length. So bounds no farther apart than that are met
+        // before the full length.
         let enough_bytes = match self.next.get(self.at) {
             Some(_) if is_at_bound => most_bytes(self.table_bytes) / 2,
             Some(_) => most_bytes(self.table_bytes),
@@ -124,7 +127,7 @@ mod tests {
         pairs.iter().map(|(min, max)| (min.as_bytes().to_vec(), max.as_bytes().to_vec())).collect()
     }
 
-    /// Bounds in any order, nested, touching or apart, are inclusive and asked once each.
+    /// Bounds in any order, nested, touching or apart, are inclusive and passed once each.
     #[test]
     fn older_keys_are_those_within_bounds() {
         let mut older = OlderKeys::new(bounds(&[("m", "p"), ("b", "d"), ("d", "e"), ("n", "o"), ("x", "x")]));
@@ -148,7 +151,7 @@ mod tests {
         assert!(!OlderKeys::new(Vec::new()).may_contain(b"a"));
     }
 
-    /// A range is cut to what tables may hold of it, as a whole; one that they hold nothing of is not kept.
+    /// A range is clipped to the keys that tables may hold, as a whole; a range without such keys is dropped.
     #[test]
     fn ranges_are_clipped_to_what_is_older() {
         let older = OlderKeys::new(bounds(&[("b", "d"), ("m", "p")]));
@@ -170,7 +173,7 @@ mod tests {
     }
 
     /// A table ends at a bound of the next run, at its length, or once it has passed too much of that run;
-    /// then counting starts over.
+    /// then the count restarts.
     #[test]
     fn tables_are_cut_at_bounds_at_their_length_and_above_many_tables() {
         let below = [("c", 10), ("f", 10), ("i", 10), ("l", 10)];

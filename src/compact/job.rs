@@ -1,20 +1,21 @@
-//! One merge: runs of a tree's tables in, tables out, a bounded piece of work a turn. Small merges of many
-//! trees are done as one, with a slice a tree in the files that come out.
+//! A merge: runs of a tree's tables in, new tables out, in bounded turns. Small merges of many trees run as
+//! one job, with a slice for each tree in the output files.
 //!
-//! It keeps the newest version of each key that no range tombstone hides, drops tombstones, of keys and of
-//! ranges, that hide nothing any more, and cuts its output into tables of one slice each. What range
-//! tombstones hide whole is not even read. It neither picks its inputs nor installs its outputs; they are
-//! durable when it is done, and part of the store by its caller's manifest edit. Called by the engine's
-//! background work. One thread at a time.
+//! A job keeps the newest version of each key that no range tombstone hides. It drops tombstones of keys and
+//! of ranges that hide nothing any more, and cuts its output into tables of one slice each. Tables fully
+//! covered by range tombstones are not even read. A job neither picks its inputs nor installs its outputs.
+//! The outputs are durable when it is done, and become part of the store by a manifest edit of the caller.
+//! Called by the engine's background work. One thread at a time.
 //!
 //! Invariants:
 //! 1. Output is strictly ascending, each key once, in disjoint tables; items in + tombstones added = items
 //!    out + shadowed + tombstones dropped.
-//! 2. A tombstone is dropped only if no older table outside the inputs may hold its key, by inclusive bounds;
-//!    a range tombstone is cut to what they may hold. An output table has of each range what lies between its
-//!    neighbours' keys: a range that goes on past its last key goes on in the next table.
-//! 3. Dropped before it is done, or failed, a job removes every file it made.
-//! 4. Nothing is allocated an item.
+//! 2. A tombstone is dropped only if no older table outside the inputs may hold its key, by inclusive
+//!    bounds; a range tombstone is clipped to the keys that they may hold. An output table gets the part of
+//!    each range between its neighbours' keys: a range that reaches past its last key continues in the next
+//!    table.
+//! 3. A job that fails, or is dropped before it is done, removes every file that it created.
+//! 4. No item costs an allocation.
 
 mod ranges_left;
 
@@ -39,17 +40,17 @@ use crate::table::{
 use super::bounds::{Cuts, OlderKeys, most_bytes};
 use ranges_left::{RangesLeft, Upto};
 
-/// Input that one turn takes, keys and values.
+/// Input bytes of one turn, keys and values.
 const TURN_BYTES: u64 = 64 << 10;
-/// Counted for each item on top of its bytes, so that turns over tiny items are bounded too.
+/// Cost of each item on top of its bytes, so that turns over tiny items are bounded too.
 const ITEM_COST_BYTES: u64 = 16;
-/// Memory for reading, shared by the runs.
+/// Read buffers of all runs together.
 const READ_BYTES: usize = 2 << 20;
-/// What one run reads at once.
+/// Bytes of one read of a run.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
 const CHUNK_BYTES_MAX: usize = 512 << 10;
-/// Memory of a table being built, of each of its items, and of each of its blocks, of which the smallest have
-/// a page: rounded up.
+/// Memory of a table being built, of each of its items, and of each of its blocks, rounded up. The smallest
+/// blocks have a page.
 const TABLE_BYTES: u64 = 2 << 20;
 const ITEM_BYTES: u64 = 12;
 const BLOCK_BYTES: u64 = 96;
@@ -60,15 +61,15 @@ const GATHERED_BYTES: u64 = 6 << 20;
 const SLICE_BYTES: u64 = 1 << 10;
 /// Cost of each tree within a turn, on top of its items.
 const TREE_COST_BYTES: u64 = 2 << 10;
-/// At this length a file ends that trees share. It stays as long as any of its slices: a tree that is seldom
-/// merged keeps no more than that of others.
+/// A file shared by trees ends at this length. The file stays as long as any of its slices, so a seldom
+/// merged tree keeps at most this much of other trees' data.
 const SHARED_BYTES: u64 = 4 << 20;
-/// Length of the window through which a joint merge reads a file.
+/// Bytes of the window through which a joint merge reads a file.
 const WINDOW_BYTES_MIN: usize = 32 << 10;
 const WINDOW_BYTES_MAX: usize = 256 << 10;
-/// However little memory there is, a table is not ended for less.
+/// A table is not ended for less memory than this, for any limit.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
-/// An output table overlaps at most about this many tables' bytes of the run it is cut like.
+/// The most tables' bytes, approximately, that an output table overlaps in the run it is cut by.
 const NEXT_TABLES_MAX: u64 = 10;
 
 /// Gives out numbers and uids for new table files.
@@ -76,7 +77,7 @@ pub(crate) trait NewFiles: Send + Sync {
     /// A number and a uid that no file has.
     ///
     /// # Errors
-    /// What reserving more numbers said.
+    /// The error of reserving more numbers.
     fn next(&self) -> Result<TableIdentity>;
 }
 
@@ -86,56 +87,56 @@ pub(crate) struct TreePlan {
     pub(crate) slice: SliceShape,
     /// Newest run first; the tables of a run ascending and disjoint.
     pub(crate) runs: Vec<Vec<Arc<Table>>>,
-    /// Tables older than the inputs that overlap them: those of the run that the outputs are merged with
-    /// next, ascending.
+    /// Tables older than the inputs that overlap them, of the run that the outputs are merged with next;
+    /// ascending.
     pub(crate) next: Vec<Arc<Table>>,
-    /// And all others.
+    /// All other tables older than the inputs that overlap them.
     pub(crate) older: Vec<Arc<Table>>,
-    /// In a trie, which has neither of them.
+    /// Present in a trie, which has no `next` and no `older`.
     pub(crate) nodes: Option<NodesPlan>,
-    /// Where to cut output tables.
+    /// Target bytes of output tables.
     pub(crate) table_bytes: u64,
 }
 
-/// What a merge of a trie's tables writes: a slice for each node of a height.
+/// The output of a merge in a trie: a slice for each node of a height.
 pub(crate) struct NodesPlan {
     pub(crate) height: usize,
     /// Bounds of the keys that may have older versions outside the inputs.
     pub(crate) older: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Where filters are by column: the runs of each node that stay, older than the output.
+    /// If filters are by column: the runs of each node that stay, older than the output.
     pub(crate) runs: BTreeMap<NodeId, Arc<NodeRuns>>,
 }
 
-/// How to merge.
+/// The plan of a merge.
 pub(crate) struct MergePlan {
     /// One, or several in ascending order.
     pub(crate) trees: Vec<TreePlan>,
-    /// What it may take: a quarter for reading, the rest for the table being built, which ends early if that
-    /// does not suffice.
+    /// The memory limit: a quarter for reads, the rest for the table being built, which ends early if the
+    /// memory does not suffice.
     pub(crate) memory_bytes: u64,
-    /// Where blocks of the output go whose input was cached.
+    /// The cache that output blocks go to if their input was cached.
     pub(crate) admission: Option<Admission>,
-    /// How its tables are opened.
+    /// The way its tables are opened.
     pub(crate) opening: Option<OpenWith>,
-    /// Where its reads are counted.
+    /// The counter of its reads.
     pub(crate) load: Arc<DeviceLoad>,
 }
 
-/// What a job did.
+/// Counts of a job.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct MergeCounts {
     pub(crate) items_in: u64,
     pub(crate) items_out: u64,
-    /// Older versions of keys that a newer run had, and what its range tombstones covered.
+    /// Older versions of keys in newer runs, and items covered by range tombstones.
     pub(crate) items_shadowed: u64,
     pub(crate) tombstones_dropped: u64,
-    /// For tables that have ranges and nothing else.
+    /// Tombstones added to tables that have only ranges.
     pub(crate) tombstones_added: u64,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
 }
 
-/// New tables, of each tree ascending and disjoint; none if nothing lived.
+/// New tables, for each tree ascending and disjoint; none if no item remained.
 #[derive(Debug)]
 pub(crate) struct MergeOutput {
     pub(crate) tables: Vec<BuiltTable>,
@@ -145,17 +146,17 @@ pub(crate) struct MergeOutput {
 /// A merge under way.
 pub(crate) struct MergeJob {
     way: Way,
-    /// Memory for reading.
+    /// Bytes of the read buffers.
     read_bytes: usize,
-    /// Trees that are still to come.
+    /// Trees that are not begun yet.
     trees: std::vec::IntoIter<TreePlan>,
     current: Option<TreeMerge>,
-    /// The tree that was begun last.
+    /// The tree begun last.
     begun: Option<TreeId>,
     output: Output,
     secret: HashSecret,
     counts: MergeCounts,
-    /// Input consumed of trees that are done, and their number.
+    /// Consumed input of finished trees, and the number of these trees.
     done: Consumed,
     done_count: u64,
 }
@@ -165,7 +166,7 @@ struct TreeMerge {
     merge: Merge<RunStream>,
     older: OlderKeys,
     cuts: Cuts,
-    /// Of the nodes that get a slice each, and the node whose slice is being written.
+    /// In a trie: the height of the nodes that get a slice each, and the node whose slice is being written.
     nodes_height: Option<usize>,
     node: Option<NodeId>,
 }
@@ -174,7 +175,7 @@ impl MergeJob {
     /// Opens the inputs of the first tree and reads the first chunk of each run.
     ///
     /// # Errors
-    /// What a read said; nothing was made.
+    /// The error of a read; no file was created.
     pub(crate) fn new(
         storage: &Arc<dyn Storage>,
         new_files: Arc<dyn NewFiles>,
@@ -220,7 +221,7 @@ impl MergeJob {
         Ok(job)
     }
 
-    /// The tree that is being merged; after an error the one that it is about.
+    /// The tree being merged; after an error, the tree that failed.
     pub(crate) fn tree(&self) -> Option<TreeId> {
         self.begun
     }
@@ -259,7 +260,7 @@ impl MergeJob {
         let clipped = ranges.iter().filter_map(|(start, end)| older.clip(start, end));
         clipped.for_each(|(start, end)| kept.push(&start, &end));
         if nodes_height.is_some() && !kept.is_empty() {
-            // Where it covers what is older, that goes before: a slice of a node has no ranges.
+            // Where a range covers older tables, those are removed first: a slice of a node has no ranges.
             let what = "range tombstones of a node";
             return Err(Error::corrupt(first_file, 0, what, "none over older tables", kept.count()));
         }
@@ -277,7 +278,7 @@ impl MergeJob {
         Ok(())
     }
 
-    /// Memory for reading and writing, in bytes.
+    /// Memory of read and write buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let reading = |run: &RunStream| {
             run.stream.as_ref().map_or(0, TableStream::memory_bytes) + run.ranges.memory_bytes()
@@ -296,23 +297,23 @@ impl MergeJob {
         all
     }
 
-    /// Bytes read, by the keys and values that were taken, and written so far.
+    /// Bytes read, counted as consumed keys and values, plus bytes written so far.
     pub(crate) fn bytes_done(&self) -> u64 {
         let finished: u64 = self.output.tables.iter().map(|table| table.summary.bytes).sum();
         let written = finished + self.output.builder.as_ref().map_or(0, TableBuilder::file_bytes);
         self.consumed().key_value_bytes + written.max(self.counts.bytes_written)
     }
 
-    /// Cost of the work done so far; a turn ends when it has grown by a turn's share.
+    /// Cost of the work so far; a turn ends when the cost has grown by a turn's share.
     fn cost_bytes(&self) -> u64 {
         let consumed = self.consumed();
         consumed.key_value_bytes + consumed.items * ITEM_COST_BYTES + self.done_count * TREE_COST_BYTES
     }
 
-    /// Does the next piece: some ten KiB of input, and at times the end of a table.
+    /// Does the next piece: some ten KiB of input, and sometimes the end of a table.
     ///
     /// # Errors
-    /// What reading or writing said. The job is then only dropped.
+    /// The error of a read or write. The job is then only dropped.
     pub(crate) fn turn(&mut self) -> Result<Progress<MergeOutput>> {
         let until_bytes = self.cost_bytes() + TURN_BYTES;
         while self.cost_bytes() < until_bytes {
@@ -324,7 +325,7 @@ impl MergeJob {
                 continue;
             };
             if merge.is_hidden() {
-                // It is only left behind.
+                // The item is skipped.
             } else if item.kind == ItemKind::Delete && !older.may_contain(item.key) {
                 self.counts.tombstones_dropped += 1;
             } else {
@@ -377,8 +378,8 @@ impl MergeJob {
     }
 }
 
-/// Memory that a merge of these trees takes if nothing limits it: chunks, the buffer of a table, and what is
-/// kept of each of its items and blocks until it ends.
+/// Memory of an unlimited merge of these trees: read chunks, a table's buffer, and the data kept for each of
+/// its items and blocks until the table ends.
 pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
     let tables = || trees.iter().flat_map(|tree| &tree.runs).flatten();
     let bytes: u64 = tables().map(|table| table.slice_bytes()).sum();
@@ -392,7 +393,7 @@ pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
     READ_BYTES as u64 + 4 * (TABLE_BYTES + table_items * ITEM_BYTES + table_blocks * BLOCK_BYTES + slices)
 }
 
-/// Windows for a joint merge, if there is memory for them.
+/// Windows for a joint merge, if the memory suffices.
 fn windows(trees: &[TreePlan], bytes: usize) -> Option<Arc<Windows>> {
     if trees.len() < 2 {
         return None;
@@ -408,7 +409,7 @@ fn plan_file(runs: &[Vec<Arc<Table>>]) -> FileName {
     runs.iter().flatten().next().map_or(FileName::STORE, |table| table.file().name())
 }
 
-/// What every key within the bounds of the inputs begins with.
+/// The common prefix of all keys within the bounds of the inputs.
 fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
     let tables = || runs.iter().flatten();
     let min = tables().map(|table| table.min()).min().unwrap_or_default();
@@ -416,42 +417,42 @@ fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
     &min[..common_prefix(min, max)]
 }
 
-/// The tables being written. Removes what it made when dropped before [`Output::take`].
+/// The tables being written. If it is dropped before [`Output::take`], it removes their files.
 struct Output {
     storage: Arc<dyn Storage>,
     new_files: Arc<dyn NewFiles>,
     /// The tree being merged.
     tree: Option<(TreeId, SliceShape)>,
-    /// Of its nodes.
+    /// The older runs of the tree's nodes.
     node_runs: BTreeMap<NodeId, Arc<NodeRuns>>,
     admission: Option<Admission>,
     opening: Option<OpenWith>,
-    /// Of the whole job.
+    /// The memory limit of the whole job.
     memory_bytes: usize,
     /// Range tombstones of the tree being merged.
     ranges: RangesLeft,
     tombstones_added: u64,
-    /// The table being built: it has an item.
+    /// The table being built, which has an item.
     builder: Option<TableBuilder>,
-    /// Where the slice of the tree being merged begins in it; `None` if it has none yet.
+    /// The file offset of the current tree's slice; `None` if it has no slice yet.
     slice_from: Option<u64>,
     measured: Measured,
-    /// Finished, and ours to remove until they are taken.
+    /// Finished tables, which this value removes unless they are taken.
     tables: Vec<BuiltTable>,
 }
 
-/// Size of the slice being built, measured when a block is cut: measuring it for each item would slow a
+/// The size of the slice being built, measured when a block is cut: a measurement for each item would slow a
 /// merge.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     blocks: usize,
     slice_bytes: u64,
-    /// As [`Output::is_full`].
+    /// The result of [`Output::is_full`].
     is_full: bool,
 }
 
 impl Output {
-    /// Measures the slice being built, if it has blocks that were not there the last time.
+    /// Measures the slice being built, if it has new blocks since the last measurement.
     #[inline]
     fn measure(&mut self) {
         if let (Some(builder), Some(from)) = (&self.builder, self.slice_from)
@@ -468,8 +469,8 @@ impl Output {
         self.builder.as_ref().is_some_and(|builder| builder.growing_bytes() > table_bytes)
     }
 
-    /// The builder of the present table within the slice of the tree being merged, in a trie of that node;
-    /// each is begun if there is none.
+    /// The builder of the current table, within the slice of the current tree, or of `node` in a trie. Table
+    /// and slice are begun if there is none.
     fn slice(&mut self, node: Option<NodeId>) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let identity = self.new_files.next()?;
@@ -504,8 +505,8 @@ impl Output {
         Ok(builder)
     }
 
-    /// Ends slice and table behind the last item, if ranges can be cut there. Without a slice of the tree
-    /// there is nothing to cut, but the table that others have left.
+    /// Ends slice and table behind the last item, if ranges can be cut there. If the tree has no slice yet,
+    /// only the table left by other trees is ended.
     fn cut(&mut self) -> Result<()> {
         let (Some(builder), Some(_)) = (&mut self.builder, self.slice_from) else { return self.end_table() };
         if self.ranges.give(builder, Upto::LastKey) {
@@ -521,7 +522,7 @@ impl Output {
         if self.slice_from.is_none()
             && let Some(first) = self.ranges.first().map(<[u8]>::to_vec)
         {
-            // A slice has an item: one that says what the range says.
+            // A slice needs an item: a tombstone that repeats the range's delete for its first key.
             let builder = self.slice(None)?;
             let hash = secret.hash_in(builder.tree().keyspace, &first);
             builder.add(&first, hash, ItemKind::Delete, &[])?;
@@ -536,7 +537,7 @@ impl Output {
         Ok(())
     }
 
-    /// Ends the table between two slices, if it is that long.
+    /// Ends the table between two slices, if it has at least `table_bytes`.
     fn end_long_table(&mut self, table_bytes: u64) -> Result<()> {
         let is_long = self.builder.as_ref().is_some_and(|builder| builder.file_bytes() >= table_bytes);
         if is_long || self.is_full() { self.end_table() } else { Ok(()) }
@@ -550,7 +551,7 @@ impl Output {
         Ok(())
     }
 
-    /// Hands the tables over; they stay.
+    /// Hands over the tables; their files stay.
     fn take(&mut self) -> Vec<BuiltTable> {
         std::mem::take(&mut self.tables)
     }
@@ -568,7 +569,7 @@ impl Drop for Output {
     }
 }
 
-/// How a merge reads.
+/// The resources for a merge's reads.
 #[derive(Clone)]
 struct Way {
     storage: Arc<dyn Storage>,
@@ -577,8 +578,9 @@ struct Way {
     admission: Option<Admission>,
 }
 
-/// The tables of a run, one after another: one source of a merge, with one chunk in memory. It ascends,
-/// whatever is in the files: a stream's keys do, and begin and end at the bounds of its table, or it fails.
+/// The tables of a run, one after another: one source of a merge, with one chunk in memory. It is ascending
+/// for any contents of the files: a stream fails unless its keys ascend and begin and end at the bounds of
+/// its table.
 struct RunStream {
     way: Way,
     chunk_bytes: usize,
@@ -598,7 +600,7 @@ impl RunStream {
         Ok(run)
     }
 
-    /// Opens the next table; there is no stream after the last.
+    /// Opens the next table; behind the last one there is no stream.
     fn open_next(&mut self) -> Result<()> {
         self.stream = None;
         if let Some(table) = self.tables.next() {

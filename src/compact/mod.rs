@@ -1,10 +1,9 @@
-//! Merges between the levels of one tree: which one is due (`pick`; `push` in a trie), and doing it in
-//! bounded turns (`job`).
-//! Tables that need no merge to go (`unseen`).
+//! Merges within one tree: the choice of the next one (`pick`; `push` in a trie), its execution in bounded
+//! turns (`job`), and the choice of tables that need no merge to be removed (`unseen`).
 //!
-//! It installs nothing: what a job made becomes visible by a manifest edit of its caller. It never imports
-//! read or write. Called by the engine's background work. Plain values of one thread; one job a tree at a
-//! time.
+//! This module installs nothing: a job's output becomes visible by a manifest edit of the caller. It never
+//! imports read or write. Called by the engine's background work. Plain values of one thread; one job a tree
+//! at a time.
 
 mod bounds;
 pub(crate) mod job;

@@ -1,61 +1,63 @@
-//! Which merge of a tree is due next: a pure function of the sizes, bounds and tombstones of its tables.
+//! The choice of a tree's next merge: a pure function of the sizes, bounds and tombstones of its tables.
 //!
-//! It reads no file, knows no version and does nothing; see `job` for the doing, and `shape` for what levels
-//! may hold. Called by the engine after every flush and every finished job.
+//! It reads no file, knows no version and moves no data; `job` executes picks, and `shape` holds the limits
+//! of levels. Called by the engine after every flush and every finished job.
 //!
 //! A level that may have several runs is tiered: it goes down in a few parts, which become one run of the
-//! next level, where that is tiered too; for tombstones that are due it goes whole. Into a level of one run,
-//! the resident run, tables go a few at a time. With (`K`, `Z`), the runs of a level and of the last one,
-//! (1, 1) is leveled, (T-1, T-1) tiered, (T-1, 1) lazy-leveled.
+//! next level if that is tiered too; for overdue tombstones it goes down whole. Into a level of one run, the
+//! resident run, tables go a few at a time. (`K`, `Z`) are the numbers of runs of a level and of the last
+//! level: (1, 1) is leveled, (T-1, T-1) tiered, (T-1, 1) lazy-leveled.
 //!
-//! When level 1 may hold more than what level 0 brings at once, were the last level one deeper, merging into
-//! it has become dear: the last level then moves one level down, by a manifest edit alone, the levels above
-//! follow it by moves because nothing is below them, and level 1 is free for small data. Levels too small for
-//! what level 0 brings are passed over while they are empty.
+//! Merges into level 1 become expensive when level 1 could hold more than level 0 brings at once if the last
+//! level were one deeper. Then the last level moves one level down, by a manifest edit alone. The levels
+//! above follow by moves, because nothing is below them, and level 1 is free for small data. Empty levels too
+//! small for the input from level 0 are skipped.
 //!
-//! Rules, first the most pressing (the largest score; of equal ones the shallowest):
+//! Rules, the most urgent first (the largest score; of equal scores the shallowest level):
 //! - Level 0 is due at `level0_runs` runs, or when all levels above a last level of one run hold more than
 //!   [`space_limit`](super::shape::space_limit) of it. All its runs become a new run of the output level, or
-//!   merge with the tables of the resident run that lie within their bounds.
-//! - A level over its capacity, with a resident run below, gives tables to it: what overlaps nothing there
-//!   and nothing older in its own level moves without being rewritten. Else a table goes down together with
-//!   what it overlaps in the older runs of its level: the one with the fewest overlapping bytes below a byte
-//!   taken there (ties: the newest run, the lowest key).
+//!   merge with the tables of the resident run within their bounds.
+//! - A level over its capacity, with a resident run below, gives tables to that run. A table that overlaps
+//!   nothing there and no older table of its own level moves without a rewrite. Otherwise a table goes down
+//!   together with the overlapping tables in older runs of its level. The choice is the table with the fewest
+//!   overlapping bytes below for each byte taken there (ties: the newest run, the lowest key).
 //! - A level with too many runs, and a resident run below, merges the two neighbours with the fewest bytes.
-//! - A table with a tombstone that is past its level's share of `delete_persist_within` goes down although
-//!   there is room; before anything but level 0. So does, after everything else, a table of many tombstones,
-//!   of level 0 too. In the last level such a table is rewritten with what it overlaps in older runs.
+//! - A table with a tombstone past its level's share of `delete_persist_within` goes down although there is
+//!   room; only level 0 is more urgent. After all other rules a table with many tombstones goes down too,
+//!   also one of level 0. In the last level such a table is rewritten with the overlapping tables in older
+//!   runs.
 //!
 //! Invariants:
 //! 1. Tables of a run are disjoint and ascending before a pick and after it is done.
-//! 2. What is newer stays above what is older: with a table goes everything that it overlaps in the older
-//!    runs of its level, and between input and output levels are only empty ones.
-//! 3. [`Pick::older`] names every table that may hold an older version of a key of the inputs, those of older
-//!    runs in the output level included. A tombstone outside their bounds may be dropped, any other may not.
-//! 4. No table with a tombstone that could be dropped is moved: it is rewritten. So a last level of one run
-//!    gets none.
-//! 5. Picks end: each takes data down or into an older run, or makes runs fewer, or removes tombstones, or
-//!    deepens a tree that level 0 has outgrown.
+//! 2. Newer versions stay above older ones: with a table go all tables that it overlaps in the older runs
+//!    of its level, and only empty levels are between input and output levels.
+//! 3. [`Pick::older`] names every table that may hold an older version of a key of the inputs, including
+//!    tables of older runs in the output level. A tombstone outside their bounds may be dropped, no other may
+//!    be.
+//! 4. No table with a tombstone that could be dropped is moved: it is rewritten. So none is moved into a
+//!    last level of one run.
+//! 5. Picks end: each takes data down or into an older run, reduces the number of runs, removes
+//!    tombstones, or deepens a tree that level 0 has outgrown.
 
 use crate::base::id::Sequence;
 
 use super::shape::{LEVELS_MAX, Part, PickSettings, Place, Shape, TableShape, TreeShape, overlap, run_bytes};
 
-/// How the inputs get to the output level.
+/// The way from the inputs to the output level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     /// By writing new tables.
     Merge,
-    /// By a manifest edit alone: nothing of the output run overlaps.
+    /// By a manifest edit alone: no table of the output run overlaps.
     Move,
 }
 
-/// Which run of the output level the outputs are of.
+/// The run of the output level that the outputs belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OutputRun {
     /// A new one, newer than all others there.
     New,
-    /// This one, by its index as given.
+    /// The run with this index in the given shape.
     Into(usize),
 }
 
@@ -67,34 +69,34 @@ pub(crate) struct Pick {
     pub(crate) inputs: Vec<Part>,
     pub(crate) output_level: usize,
     pub(crate) output_run: OutputRun,
-    /// Tables older than the outputs that overlap the inputs: what keeps tombstones alive. Those of deeper
+    /// Tables older than the outputs that overlap the inputs; these keep tombstones alive. Tables of deeper
     /// levels come first, newest run first.
     pub(crate) older: Vec<Place>,
-    /// The level and run that the outputs are to be cut like, since they are merged with it next: the oldest
-    /// of the output level if that is older than they are, so that all of a level are cut alike; else what is
-    /// next below. It may not be there.
+    /// The level and run whose bounds the outputs are cut by, because they are merged with that run next. It
+    /// is the oldest run of the output level if that is older than the outputs, so that all runs of a level
+    /// are cut alike; otherwise the newest run below. The run may not exist.
     pub(crate) cut_like: (usize, usize),
-    /// Where to cut output tables.
+    /// Target bytes of output tables.
     pub(crate) table_bytes: u64,
 }
 
 impl Pick {
-    /// Whether nothing older overlaps the inputs: every tombstone may be dropped.
+    /// Whether no older table overlaps the inputs, so that every tombstone may be dropped.
     #[cfg(test)]
     pub(crate) fn is_bottommost(&self) -> bool {
         self.older.is_empty()
     }
 }
 
-/// How far a tree is behind, for choosing among trees and pacing.
+/// The backlog of a tree, for the choice among trees and for pacing.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Pressure {
     pub(crate) level0_runs: usize,
-    /// Bytes over capacity, in all levels; of level 0, and of a level with too many runs, all bytes.
+    /// Bytes over capacity, in all levels; for level 0, and for a level with too many runs, all bytes.
     pub(crate) debt_bytes: u64,
 }
 
-/// The work that is due, or `None` if the tree is settled.
+/// The due work; `None` if the tree is settled.
 pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick> {
     let shape = Shape::new(tree, settings);
     let due = shape.due();
@@ -110,7 +112,7 @@ pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick
     }
 }
 
-/// Whether [`pick`] would give any, for less.
+/// Whether [`pick`] returns any work, at a lower cost.
 pub(crate) fn is_due(tree: &TreeShape<'_>, settings: &PickSettings) -> bool {
     let shape = Shape::new(tree, settings);
     let is_swept =
@@ -120,23 +122,23 @@ pub(crate) fn is_due(tree: &TreeShape<'_>, settings: &PickSettings) -> bool {
         || levels().any(|(level, runs)| runs.iter().flatten().any(|table| is_swept(table, level)))
 }
 
-/// What someone wants merged into one run of a tree.
+/// A request for a full merge: data to be merged into one run of a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FullMerge {
-    /// What was written up to then.
+    /// The request covers tables with items written up to this sequence number.
     pub(crate) upto: Sequence,
-    /// Of the keys from the first one on to before the second, which is empty if there is no end.
+    /// The keys from the first one on to before the second; an empty second key means no end.
     pub(crate) keys: (Vec<u8>, Vec<u8>),
 }
 
 impl FullMerge {
-    /// Of all keys.
+    /// A request for all keys.
     #[cfg(test)]
     pub(crate) fn whole(upto: Sequence) -> FullMerge {
         FullMerge { upto, keys: (Vec::new(), Vec::new()) }
     }
 
-    /// Adds what another wants, and what lies between.
+    /// Joins another request, with all keys between the two.
     pub(crate) fn join(&mut self, other: FullMerge) {
         self.upto = self.upto.max(other.upto);
         let (start, end) = &mut self.keys;
@@ -156,10 +158,10 @@ impl FullMerge {
     }
 }
 
-/// The next step towards one run without tombstones in the last level, for what is wanted; `None` once that
-/// is all there is. Levels go down one after the other, so that with one run a
-/// level each byte of the last one is rewritten about once and no step needs much space. What was written
-/// later is taken along where it is in the way, so that the steps end under sustained writes.
+/// The next step of a full merge towards one run without tombstones in the last level; `None` if the
+/// requested data is there already. Levels go down one after the other. So with one run a level each byte of
+/// the last level is rewritten about once, and no step needs much space. Later writes are included if they
+/// are in the way, so that the steps end under sustained writes.
 pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, wanted: &FullMerge) -> Option<Pick> {
     let shape = Shape::new(tree, settings);
     let is_wanted = |table: &TableShape<'_>| wanted.wants(table);
@@ -172,7 +174,7 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, wanted: &
     if level == 0 {
         return Some(shape.merge_level0());
     }
-    // Level 0 must not grow for ever meanwhile.
+    // Level 0 must not grow without bound meanwhile.
     if shape.level0_permille() >= LEVEL0_URGENT_PERMILLE {
         return Some(shape.merge_level0());
     }
@@ -185,17 +187,17 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, wanted: &
     shape.sweep(|table, level| level > 0 && table.tombstones > 0 && is_wanted(table))
 }
 
-/// Runs become one in parts that are as much of their tree: larger ones take more space meanwhile.
+/// Runs are merged in parts, each one part in so many of their tree: larger parts take more space meanwhile.
 const TREE_PARTS: u64 = 3;
-/// By how much a later part of a level has to be better than an earlier one, so that chance does not choose,
-/// and parts follow one another.
+/// The margin by which a later part of a level must be better than an earlier one. Small differences do not
+/// decide, so that parts follow one another.
 const CLEARLY_MORE_PERMILLE: u64 = 125;
-/// Windows of a level that are looked at, at most.
+/// The most windows of a level that are examined.
 const PART_STARTS_MAX: usize = 32;
-/// Level 0 goes before a full merge of what is below it from here on.
+/// From this score on, level 0 goes before a full merge of the levels below it.
 const LEVEL0_URGENT_PERMILLE: u64 = 3000;
 
-/// How far the tree is behind.
+/// The backlog of the tree.
 pub(crate) fn pressure(tree: &TreeShape<'_>, settings: &PickSettings) -> Pressure {
     let shape = Shape::new(tree, settings);
     let over = |level: usize| {
@@ -210,21 +212,21 @@ pub(crate) fn pressure(tree: &TreeShape<'_>, settings: &PickSettings) -> Pressur
     }
 }
 
-/// Where the windows of a run of so many tables begin that are looked at for a part.
+/// Starts of the windows that are examined for a part, in a run of `tables` tables.
 fn part_starts(tables: usize) -> impl Iterator<Item = usize> {
     (0..tables).step_by(tables.div_ceil(PART_STARTS_MAX).max(1))
 }
 
 impl Shape<'_, '_> {
-    /// The level that is due most; of equal ones the shallowest.
+    /// The level that is most due; of equal scores the shallowest.
     fn due(&self) -> Option<usize> {
         let levels = (0..self.tree.levels.len()).rev();
         let most = levels.map(|level| (self.score_permille(level), level)).max_by_key(|(score, _)| *score);
         most.filter(|(score, _)| *score >= 1000).map(|(_, level)| level)
     }
 
-    /// Moves a last level of one run down when a level above it would not be too small for what level 0
-    /// brings.
+    /// Moves a last level of one run down if a level above it would then be large enough for the input from
+    /// level 0.
     fn deepen(&self) -> Option<Pick> {
         let is_one_run = self.runs(self.last_level).len() == 1;
         if self.last_level == 0 || self.last_level + 1 >= LEVELS_MAX || !is_one_run {
@@ -233,7 +235,7 @@ impl Shape<'_, '_> {
         if self.share(self.last_level).saturating_mul(self.runs_above() as u64) <= self.brought_bytes() {
             return None;
         }
-        // A table that may lose tombstones is rewritten before.
+        // A table with tombstones that may be dropped is rewritten first.
         if let Some(index) = self.newest(self.last_level).iter().position(|table| table.tombstones > 0) {
             let part = self.with_older_runs(self.last_level, 0, index..index + 1);
             return Some(self.merge_within(self.last_level, part));
@@ -251,7 +253,7 @@ impl Shape<'_, '_> {
             output_level += 1;
         }
         if output_level == self.last_level && self.runs(output_level).len() > 1 {
-            // Where runs are to become one, that is done once what comes from above is among them.
+            // If runs of the last level are to become one, the input from above joins them first.
             let all = self.whole(0);
             let output_run = self.joined(&all, output_level);
             return self.make(Work::Merge, all, output_level, output_run);
@@ -259,7 +261,7 @@ impl Shape<'_, '_> {
         self.down(self.whole(0), output_level)
     }
 
-    /// Takes care of a level ≥ 1 that has too much or too many runs.
+    /// Relieves a level ≥ 1 that has too many bytes or too many runs.
     fn relieve(&self, level: usize) -> Pick {
         let is_last = level == self.last_level;
         let can_go_down = level + 1 < LEVELS_MAX;
@@ -278,7 +280,7 @@ impl Shape<'_, '_> {
         if bytes > capacity { self.push_down(level, bytes - capacity) } else { self.fold(level) }
     }
 
-    /// Takes parts of a level to a tiered one.
+    /// Takes parts of a level to a tiered level.
     fn push(&self, parts: Vec<Part>, level: usize) -> Pick {
         let mut tables: Vec<&TableShape<'_>> = parts.iter().flat_map(|part| self.tables(part)).collect();
         tables.sort_unstable_by_key(|table| table.min);
@@ -289,7 +291,8 @@ impl Shape<'_, '_> {
         self.make(work, parts, level + 1, output_run)
     }
 
-    /// The run that parts become or join in a tiered level: its newest, if they overlap nothing of that.
+    /// The run of a tiered level that parts join: its newest, if they overlap none of its tables; otherwise a
+    /// new one.
     fn joined(&self, parts: &[Part], level: usize) -> OutputRun {
         let (min, max) = self.bounds(parts);
         let newest = self.newest(level);
@@ -297,11 +300,11 @@ impl Shape<'_, '_> {
         if is_free { OutputRun::Into(0) } else { OutputRun::New }
     }
 
-    /// Some of a level: neighbours of its newest run with what they overlap in the others, about a part of
-    /// the tree.
+    /// A part of a level: neighbouring tables of its newest run with the tables that they overlap in other
+    /// runs, about one part in [`TREE_PARTS`] of the tree.
     ///
-    /// It is the first such window, unless a later one has clearly more of the runs between the newest and
-    /// the oldest: where that was merged before something new came, there is nothing between them.
+    /// The first such window is taken, unless a later one has clearly more bytes in the runs between the
+    /// newest and the oldest. A window that was merged before new data came has no bytes between them.
     fn part(&self, level: usize) -> Vec<Part> {
         let tables = self.newest(level).len();
         let oldest = self.runs(level).len() - 1;
@@ -312,7 +315,7 @@ impl Shape<'_, '_> {
         }
         let mut best: Option<(u64, Vec<Part>)> = None;
         for start in part_starts(tables) {
-            // The first end with enough.
+            // Binary search for the first end with enough bytes.
             let (mut end, mut most) = (start + 1, tables);
             while end < most {
                 let middle = usize::midpoint(end, most);
@@ -340,7 +343,7 @@ impl Shape<'_, '_> {
     }
 
     /// Takes about `excess_bytes` from a level ≥ 1 to the resident run of the next: by a move if any table
-    /// can move, else one table with what must go with it.
+    /// can move, otherwise one table with the tables that must go with it.
     fn push_down(&self, level: usize, excess_bytes: u64) -> Pick {
         let runs = self.runs(level).iter().enumerate();
         if let Some(moved) = runs.rev().find_map(|(run, _)| self.movable(level, run, excess_bytes)) {
@@ -360,8 +363,8 @@ impl Shape<'_, '_> {
         self.down(cheapest, level + 1)
     }
 
-    /// The first neighbours of a run that can go to the resident run of the next level by a move, until they
-    /// hold `excess_bytes`.
+    /// The first neighbouring tables of a run that can move to the resident run of the next level, up to
+    /// `excess_bytes`.
     fn movable(&self, level: usize, run: usize, excess_bytes: u64) -> Option<Part> {
         let can_move = |table: &TableShape<'_>| self.can_move(level, run, table);
         let tables = &self.runs(level)[run];
@@ -369,16 +372,15 @@ impl Shape<'_, '_> {
         let mut end = start + 1;
         let mut moved_bytes = tables[start].bytes;
         while moved_bytes < excess_bytes && end < tables.len() && can_move(&tables[end]) {
-            // Neighbours may still have tables of the next level between them: each moves for itself, in one
-            // edit.
+            // Tables of the next level may lie between neighbours: each moves by itself, in one edit.
             moved_bytes += tables[end].bytes;
             end += 1;
         }
         Some(Part { level, run, tables: start..end })
     }
 
-    /// Whether a table overlaps nothing in the next level's resident run and nothing older in its own level,
-    /// and has no tombstone to lose.
+    /// Whether a table overlaps no table of the next level's resident run and no older table of its own
+    /// level, and has no tombstones to drop.
     fn can_move(&self, level: usize, run: usize, table: &TableShape<'_>) -> bool {
         let is_free = |run: &[TableShape<'_>]| overlap(run, table.min, table.max).is_empty();
         is_free(self.newest(level + 1))
@@ -386,13 +388,13 @@ impl Shape<'_, '_> {
             && self.keeps_tombstones(table, level + 1, 0)
     }
 
-    /// Whether a table's tombstones have something to hide when it is in this level, newer than its runs from
-    /// `run` on.
+    /// Whether a table's tombstones still hide older items if the table is in this level, newer than its runs
+    /// from `run` on.
     fn keeps_tombstones(&self, table: &TableShape<'_>, level: usize, run: usize) -> bool {
         table.tombstones == 0 || !self.older((table.min, table.max), level, run, &[]).is_empty()
     }
 
-    /// Takes the first wanted table down, or rewrites it where it is if that is the last level.
+    /// Takes the first wanted table down; in the last level the table is rewritten in place.
     fn sweep(&self, is_wanted: impl Fn(&TableShape<'_>, usize) -> bool) -> Option<Pick> {
         let wanted_in = |level: usize| {
             let runs = self.runs(level).iter().enumerate();
@@ -416,10 +418,10 @@ impl Shape<'_, '_> {
         None
     }
 
-    /// Takes one table to the next level, with what must go with it.
+    /// Takes one table to the next level, with the tables that must go with it.
     fn push_table(&self, level: usize, run: usize, index: usize) -> Pick {
         if self.runs_allowed(level + 1) > 1 {
-            // As one run, where tables would become many.
+            // As one run; single tables would become many runs.
             return self.push(self.whole(level), level);
         }
         if self.can_move(level, run, &self.runs(level)[run][index]) {
@@ -429,8 +431,8 @@ impl Shape<'_, '_> {
         self.down(self.with_older_runs(level, run, index..index + 1), level + 1)
     }
 
-    /// Takes parts of the last level into the oldest of its runs that they overlap; what overlaps nothing,
-    /// into the oldest of all.
+    /// Merges parts of the last level into the oldest run that they overlap; a single part, which overlaps no
+    /// older run, goes into the oldest run of all.
     fn merge_within(&self, level: usize, parts: Vec<Part>) -> Pick {
         let oldest = match parts.as_slice() {
             [_] => self.runs(level).len() - 1,
@@ -441,13 +443,13 @@ impl Shape<'_, '_> {
         self.make(work, parts, level, OutputRun::Into(oldest))
     }
 
-    /// The run that tables moved into a leveled level join.
+    /// The run of a leveled level that moved tables join.
     fn resident(&self, level: usize) -> OutputRun {
         if self.runs(level).is_empty() { OutputRun::New } else { OutputRun::Into(0) }
     }
 
-    /// Merges parts of one level into a deeper one: a new run there if that is tiered, else with what they
-    /// overlap in its resident run.
+    /// Merges parts of one level into a deeper one: as a new run if that level is tiered, otherwise with the
+    /// overlapping tables of its resident run.
     fn down(&self, mut parts: Vec<Part>, output_level: usize) -> Pick {
         let is_leveled = self.runs_allowed(output_level) == 1;
         if !is_leveled || self.runs(output_level).is_empty() {
@@ -467,7 +469,8 @@ impl Shape<'_, '_> {
             OutputRun::New => 0,
             OutputRun::Into(run) => run + 1,
         };
-        // What the inputs met reaches beyond their own bounds, and its tombstones count as well.
+        // Overlapping tables of the output run reach beyond the inputs' bounds, and their tombstones count as
+        // well.
         let older = self.older(self.bounds(&inputs), output_level, first_older, &inputs);
         let oldest = self.runs(output_level).len().checked_sub(1).filter(|run| *run >= first_older);
         let cut_like = oldest.map_or((output_level + 1, 0), |run| (output_level, run));

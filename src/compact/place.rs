@@ -1,32 +1,34 @@
-//! Where the tables of an ingest go: a pure function of the bounds of what is there.
+//! The level of an ingest's tables: a pure function of the bounds of the tables in the tree.
 //!
-//! They are newer than everything in the tree, and go as deep as that allows: into the last level, where
-//! nothing overlaps them, so that none is rewritten for having come; above the shallowest level that does
-//! overlap them else. Level 0, each of whose tables is a run, is no place for the tables of one run: what
-//! overlaps them there goes down before them, by the same edit of the manifest, each table a run of its own.
-//! The merges that are due then do the rest. It does nothing itself. Called by the engine, which sees to it
-//! that nothing newer is in memory and that no merge of the tree is under way.
+//! The tables are newer than all items of the tree, and go as deep as the order of versions allows. If
+//! nothing overlaps them, they go into the last level, and none is rewritten soon. Otherwise they go above
+//! the shallowest level that overlaps them. Each table of level 0 is a run, so the tables of one run cannot
+//! go there. Overlapping tables of level 0 move down before them in the same manifest edit, each as a run of
+//! its own. Due merges then do the rest. This function moves nothing. The engine calls it, and makes sure
+//! that memory holds no newer items and that no merge of the tree is under way.
 //!
 //! Invariants:
-//! 1. Whatever overlaps the tables, or what goes down before them, is below their level, or in it and older.
-//! 2. With a table of level 0 everything older of level 0 goes down, in that order.
+//! 1. All data that overlaps the ingest's tables, or the tables moved down before them, is below their
+//!    level, or older within it.
+//! 2. With a table of level 0 all older tables of level 0 move down, in that order.
 
 use super::pick::OutputRun;
 use super::shape::{LEVELS_MAX, TreeShape, overlap};
 
-/// Least and greatest key of a table, both included.
+/// Least and greatest key of a table, both inclusive.
 pub(crate) type Bounds<'b> = (&'b [u8], &'b [u8]);
 
 /// See [`place`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placement {
-    /// Tables of level 0 that go to the same level before: the oldest, each as a new run, oldest first.
+    /// Number of tables of level 0 that move to the same level first: the oldest, each as a new run, oldest
+    /// first.
     pub(crate) lowered_count: usize,
     pub(crate) level: usize,
     pub(crate) run: OutputRun,
 }
 
-/// Where tables with these bounds go, which are disjoint, ascending and newer than the tree.
+/// The placement of tables with these bounds, which are disjoint, ascending and newer than the tree.
 pub(crate) fn place(tree: &TreeShape<'_>, tables: &[Bounds<'_>]) -> Placement {
     assert!(tree.levels.len() <= LEVELS_MAX, "no pick makes a deeper level");
     let runs = |level: usize| tree.levels.get(level).map_or(&[][..], Vec::as_slice);
@@ -77,7 +79,8 @@ mod tests {
         (lowered_count, level, run)
     }
 
-    /// What overlaps nothing joins the last level; an empty tree's is level 1. Gaps between tables are free.
+    /// Tables that overlap nothing join the last level; in an empty tree that is level 1. Gaps between tables
+    /// may be used.
     #[test]
     fn what_meets_nothing_joins_the_last_level() {
         let (new, into) = (OutputRun::New, OutputRun::Into(0));
@@ -88,8 +91,8 @@ mod tests {
         assert_eq!(placed(deep, &[("d", "e"), ("p", "q")]), (0, 2, into));
     }
 
-    /// What overlaps a level stays above it, in an empty level or in a run that leaves room; only level 1 has
-    /// no level above it for one run, and gets a newer run.
+    /// Tables that overlap a level go above it, into an empty level or into a run with a gap. Only level 1
+    /// has no level for one run above it, and gets a newer run.
     #[test]
     fn what_meets_a_level_stays_above_it() {
         let (new, into) = (OutputRun::New, OutputRun::Into(0));
@@ -102,8 +105,8 @@ mod tests {
         assert_eq!(placed(spare, &[("c", "d")]), (0, 1, into));
     }
 
-    /// Level 0 makes way from its newest overlapping table on, and is newer than what its own tables overlap
-    /// then.
+    /// Level 0 moves down from its newest overlapping table on, and stays above the data that its own tables
+    /// overlap.
     #[test]
     fn level_0_makes_way() {
         let new = OutputRun::New;

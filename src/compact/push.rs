@@ -1,18 +1,19 @@
-//! Which work of a trie is due next: a pure function of the sizes of its piles.
+//! The choice of a trie's next work: a pure function of the sizes of its piles.
 //!
-//! A node whose pile is large enough gives its oldest runs to its children, in one merge whose output goes
-//! from child to child; no run of a child is rewritten (LSM-trie, Wu et al., ATC 2015). So an item is written
-//! once a height. A pile that is long but not large has its newest runs merged into one.
+//! A node with a large enough pile gives its oldest runs to its children, in one merge that writes the
+//! children's runs one after the other; no run of a child is rewritten (LSM-trie, Wu et al., ATC 2015). So an
+//! item is written once for each height. If a pile is long but not large, its newest runs are merged into
+//! one.
 //!
-//! A leaf, a node without children, has nothing below it with which overwritten items meet. While keys are
-//! written again, and at rest, a leaf whose newer runs have a part of what its oldest has is merged into one
-//! run, in which each key stands once and no tombstone; at rest what lies above leaves goes down to them too,
-//! once it is more than a part of them, so that a get finds one run.
+//! A leaf, a node without children, has nothing below it with which overwritten items could be merged. So
+//! leaves are merged into one run, which has each key once and no tombstones, while keys are overwritten, and
+//! at rest. This happens once the newer runs have a certain share of the oldest run. At rest the data above
+//! leaves goes down to them too, once it exceeds a share of the leaves, so that a get finds one run.
 //!
-//! It does nothing itself; called by the engine like `pick`, whose part it has for hashed trees.
+//! The module moves no data. The engine calls it in place of `pick` for hashed trees.
 //!
 //! Invariants:
-//! 1. Inputs are neighbours in their pile. What goes to children is the oldest of it.
+//! 1. Inputs are neighbours in their pile. Runs that go to children are the oldest of the pile.
 //! 2. Work ends: each piece takes items down, or leaves fewer runs, or fewer tombstones.
 //! 3. [`Push::older`] bounds every key that may have an older version outside the inputs.
 
@@ -24,28 +25,28 @@ use crate::levels::version::{Node, Placed, Run, Spot, Trie, next_number};
 
 use super::pick::Work;
 
-/// Runs of a pile; one more is merged away before anything else is done.
+/// The most runs of a pile; a longer pile is merged before any other work.
 const PILE_RUNS_MAX: usize = 16;
-/// The same of the root, on the way of every key. One more slows writers too.
+/// The most runs of the root, which is on the path of every key. One run more slows writers too.
 pub(crate) const ROOT_RUNS_MAX: usize = 12;
-/// Tables that a push takes, by their bytes: as many as there are children, so that what comes out is as
-/// large as what goes in.
+/// The size of a push, in tables' bytes: as many tables as there are children, so that output tables are as
+/// large as input tables.
 const PUSH_TABLES: u64 = FANOUT as u64;
-/// Tables that a fold in the root takes, by their bytes, if it takes more than two.
+/// The size of a fold in the root, in tables' bytes, if it takes more than two runs.
 const ROOT_FOLD_TABLES: u64 = 2;
 
 /// Limits of the piles of a trie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PushSettings {
-    /// What a table of the trie is taken to have.
+    /// The assumed bytes of a table of the trie.
     pub(crate) table_bytes: u64,
-    /// From where on a leaf is merged into one run, as [`Node::stale_permille`] has it; `None` while nothing
-    /// is taken to be overwritten: leaves then are piles like all others.
+    /// The [`Node::stale_permille`] from which a leaf is merged into one run. `None` while no overwrites are
+    /// expected: leaves are then piles like all others.
     pub(crate) stale_permille: Option<u16>,
-    /// Thousandths of what leaves have that may lie above them; `None`: any.
+    /// The most data above leaves, in thousandths of the leaves' data; `None` for no limit.
     pub(crate) upper_permille: Option<u64>,
-    /// Of what lies above leaves and should not, the highest goes first, so that little is left on the way of
-    /// a key; else the largest pile, so that little is written.
+    /// Which excess data above leaves goes down first: the highest node's, so that little is left on the path
+    /// of a key; otherwise the largest pile's, so that little is written.
     pub(crate) is_highest_first: bool,
 }
 
@@ -54,9 +55,9 @@ pub(crate) struct PushSettings {
 pub(crate) struct Push {
     pub(crate) work: Work,
     pub(crate) node: NodeId,
-    /// Of the node's pile.
+    /// Indexes of the runs in the node's pile.
     pub(crate) runs: Range<usize>,
-    /// To the node's children; else they become one run of the node.
+    /// Whether the runs go to the node's children; otherwise they become one run of the node.
     pub(crate) is_down: bool,
 }
 
@@ -98,13 +99,13 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     Some(push_runs(id, node, 0))
 }
 
-/// Whether the root has so many runs that it goes before everything else.
+/// Whether the root has so many runs that it goes before all other work.
 pub(crate) fn is_root_long(trie: &Trie) -> bool {
     is_long(NodeId::ROOT, trie.root())
 }
 
-/// The next step towards leaves of one run without tombstones, and nothing above them, for what was written
-/// up to then; `None` once that is all there is. Runs that are newer than all of that stay where they are.
+/// The next step of a full merge: towards leaves of one run without tombstones and no data above them, for
+/// items written up to `upto`. `None` if that state is reached. Runs with only newer items stay in place.
 pub(crate) fn full(trie: &Trie, table_bytes: u64, upto: Sequence) -> Option<Push> {
     let wanted_from = |node: &Node| {
         let is_wanted = |run: &Run| run.tables().iter().any(|one| one.first_sequence <= upto);
@@ -127,8 +128,8 @@ fn is_long(id: NodeId, node: &Node) -> bool {
     node.runs().len() > if id == NodeId::ROOT { ROOT_RUNS_MAX } else { PILE_RUNS_MAX }
 }
 
-/// The first node, each before those below it, that is wanted. Only one with children and a run, or a leaf
-/// that is stale, can be.
+/// The first wanted node, each before those below it. Only a node with children and a run, or a stale leaf,
+/// can be wanted.
 fn first<'t>(root: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
     fn of<'t>(id: NodeId, node: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
         if node.inner().items == 0 && node.most_stale() == 0 {
@@ -142,7 +143,7 @@ fn first<'t>(root: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeI
     of(NodeId::ROOT, root, is_wanted)
 }
 
-/// Bytes of all piles that are due, and of what lies above leaves and should not.
+/// Bytes of all due piles, and of the excess data above leaves.
 pub(crate) fn debt_bytes(trie: &Trie, settings: &PushSettings) -> u64 {
     fn of(node: &Node, id: NodeId, settings: &PushSettings) -> u64 {
         let table_bytes = settings.table_bytes;
@@ -162,7 +163,7 @@ pub(crate) fn debt_bytes(trie: &Trie, settings: &PushSettings) -> u64 {
     of(root, NodeId::ROOT, settings).saturating_add(above)
 }
 
-/// The node that has the most by itself; `most` has it of a node and all below it.
+/// The node with the largest `own` value; `most` returns the maximum over a node and all nodes below it.
 fn find<T: Ord>(root: &Node, own: impl Fn(&Node, NodeId) -> T, most: impl Fn(&Node) -> T) -> (NodeId, &Node) {
     let (mut id, mut node) = (NodeId::ROOT, root);
     while own(node, id) < most(node) {
@@ -173,7 +174,7 @@ fn find<T: Ord>(root: &Node, own: impl Fn(&Node, NodeId) -> T, most: impl Fn(&No
     (id, node)
 }
 
-/// Takes the oldest runs of a pile to the children: all of them where leaves are to have one run.
+/// Takes the oldest runs of a pile to the children; takes all runs if leaves are to have one run.
 fn down(id: NodeId, node: &Node, settings: &PushSettings) -> Push {
     if settings.stale_permille.is_some() {
         return push_runs(id, node, 0);
@@ -188,7 +189,7 @@ fn down(id: NodeId, node: &Node, settings: &PushSettings) -> Push {
     push_runs(id, node, from)
 }
 
-/// Pushes the runs of a pile, from this one on, to the children: by a move if one child gets all of them.
+/// Pushes the runs of a pile from `from` on to the children: by a move if one child gets all of them.
 fn push_runs(id: NodeId, node: &Node, from: usize) -> Push {
     let runs = node.runs();
     let height = id.height + 1;
@@ -208,8 +209,8 @@ fn push_runs(id: NodeId, node: &Node, from: usize) -> Push {
     Push { work, node: id, runs: from..runs.len(), is_down: true }
 }
 
-/// Merges the runs of a leaf, from this one on, into one. In the root, where a run is one slice, more than a
-/// few tables' bytes go to children instead.
+/// Merges the runs of a leaf from `from` on into one. In the root, where a run is one slice, more than a few
+/// tables' bytes go to children instead.
 fn merge_leaf(id: NodeId, node: &Node, from: usize, table_bytes: u64) -> Push {
     let runs = &node.runs()[from..];
     let bytes: u64 = runs.iter().map(Run::bytes).sum();
@@ -219,9 +220,9 @@ fn merge_leaf(id: NodeId, node: &Node, from: usize, table_bytes: u64) -> Push {
     Push { work: Work::Merge, node: id, runs: from..node.runs().len(), is_down: false }
 }
 
-/// Merges the newest runs of a pile into one: as long as the next is not far larger than all before it, so
-/// that a run is not written over and over again for small ones. In the root, where a run is one slice, they
-/// come to few tables' bytes: the slice is built in one piece.
+/// Merges the newest runs of a pile into one. A run is included if it is not far larger than all newer ones
+/// together, so that small runs do not cause its rewrite again and again. In the root, where a run is one
+/// slice, the sum is limited to a few tables' bytes, because a slice is built in one piece.
 fn fold(id: NodeId, node: &Node, table_bytes: u64) -> Push {
     let runs = node.runs();
     let (mut end, mut bytes) = (2, runs[0].bytes() + runs[1].bytes());
@@ -254,7 +255,8 @@ impl Push {
         beside.map(bounds).chain(below).collect()
     }
 
-    /// The runs that stay in each node that gets some of the output, older than it and newest first.
+    /// For each node that gets some of the output, the runs that stay, older than the output and newest
+    /// first.
     pub(crate) fn staying<'t>(&self, trie: &'t Trie) -> impl Iterator<Item = (NodeId, &'t [Run])> {
         let (id, node) = (self.node, self.node(trie));
         let is_down = self.is_down;
@@ -265,8 +267,8 @@ impl Push {
         children.chain(own).filter(|(_, runs)| !runs.is_empty())
     }
 
-    /// Where a table goes that begins with this key: the runs that outputs become are newer than all others
-    /// of their piles. `moved`: inputs that went there before it.
+    /// The spot of an output table with this first key: output runs are newer than all others of their piles.
+    /// `moved`: the number of inputs moved there before it.
     pub(crate) fn output(&self, trie: &Trie, min: &[u8], moved: u64) -> Spot {
         let node = self.node(trie);
         if self.is_down {
@@ -277,7 +279,7 @@ impl Push {
         Spot { level: self.node.height, run: node.runs()[self.runs.start].number() }
     }
 
-    /// The height of what comes out.
+    /// The height of the output.
     pub(crate) fn output_height(&self) -> usize {
         self.node.height + usize::from(self.is_down)
     }

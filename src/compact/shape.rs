@@ -1,35 +1,38 @@
-//! A tree as picking sees it: sizes, bounds and tombstones of its tables, and what its levels may hold.
+//! A tree in the form that picking uses: sizes, bounds and tombstones of its tables, and the capacities of
+//! its levels.
 //!
-//! It decides nothing: `pick` does. Plain values of one thread, borrowed from a version.
+//! `pick` makes the decisions. Plain values of one thread, borrowed from a version.
 //!
 //! Sizes follow the data (the idea is RocksDB's `level_compaction_dynamic_level_bytes`; the growth by a move
-//! is ours): the last level has no bound, and each run of a level above it may hold `1 / size_ratio` of what
-//! the level below holds. How many runs a level has is the fluid LSM of Dostoevsky (Dayan, Idreos, SIGMOD
+//! is ours): the last level has no bound, and each run of a level above it may hold `1 / size_ratio` of the
+//! level below. The number of runs of a level is that of the fluid LSM of Dostoevsky (Dayan, Idreos, SIGMOD
 //! 2018): `K` in every level but the last, `Z` in the last. So with `Z` = 1 all levels above the last hold at
-//! most about `K / (size_ratio - 1)` of it, however much was overwritten. With `Z` > 1 levels are filled by
-//! number of runs alone, and the last level's runs may each have a version of every key.
+//! most about `K / (size_ratio - 1)` of it, for any share of overwrites. With `Z` > 1 levels are limited by
+//! the number of runs alone, and each run of the last level may have a version of every key.
 //!
 //! Deletes persist within a bound (the idea is Lethe's, Sarkar et al., SIGMOD 2020): a tombstone may stay in
-//! memory and in each level for a share of it, a level's `size_ratio` times that of the level above.
+//! memory and in each level for a share of the bound; a level's share is `size_ratio` times that of the level
+//! above.
 //!
 //! Invariants:
-//! 1. Runs of a level stand newest first; tables of a run are disjoint and ascending; bounds are inclusive.
+//! 1. Runs of a level are ordered newest first; tables of a run are disjoint and ascending; bounds are
+//!    inclusive.
 
 use std::ops::Range;
 
 use crate::base::id::Sequence;
 
-/// Levels a tree may have, level 0 included. Enough for any size at the smallest ratio.
+/// The most levels of a tree, including level 0. Enough for any size at the smallest ratio.
 pub(crate) const LEVELS_MAX: usize = 16;
-/// A run should have about this many tables, so that a part of it can be merged.
+/// The target number of tables of a run, so that a part of it can be merged.
 const TABLES_PER_RUN: u64 = 8;
-/// Tables are not cut smaller than `table_bytes` divided by this, however small the level.
+/// Tables are not cut smaller than `table_bytes` divided by this, for any size of the level.
 const TABLE_BYTES_SHRINK: u64 = 16;
-/// Nor smaller than this, unless `table_bytes` is: a table has pages beside its items, and would hold few or
-/// one.
+/// Tables are not cut smaller than this either, unless `table_bytes` is smaller: a table has pages beside its
+/// items, and would hold only a few items.
 const TABLE_BYTES_LEAST: u64 = 16 << 10;
 
-/// A table, or a slice of one, as picking sees it. Bounds are inclusive.
+/// A table, or a slice of one, in the form that picking uses. Bounds are inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableShape<'a> {
     pub(crate) min: &'a [u8],
@@ -37,15 +40,15 @@ pub(crate) struct TableShape<'a> {
     pub(crate) bytes: u64,
     pub(crate) items: u64,
     pub(crate) tombstones: u64,
-    /// Most tombstones among consecutive items, as the slice's properties have it.
+    /// The largest number of tombstones among consecutive items, by the slice's properties.
     pub(crate) tombstones_dense: u64,
-    /// When its oldest tombstone was written at the latest, in seconds; 0 without tombstones.
+    /// The latest time at which its oldest tombstone was written, in seconds; 0 without tombstones.
     pub(crate) oldest_tombstone_s: u64,
     pub(crate) first_sequence: Sequence,
 }
 
 impl TableShape<'_> {
-    /// Whether readers pass many tombstones in it.
+    /// Whether readers skip many tombstones in the table.
     pub(crate) fn is_mostly_tombstones(&self) -> bool {
         let is_dense = self.tombstones_dense >= DENSE_TOMBSTONES;
         self.tombstones > 0 && (self.tombstones * 2 >= self.items || is_dense)
@@ -58,36 +61,36 @@ pub(crate) const DENSE_TOMBSTONES: u64 = 64;
 /// Tables of a run, ascending.
 pub(crate) type RunShape<'a> = Vec<TableShape<'a>>;
 
-/// One tree: each level's runs, newest first. A run of level 0 is one table. No level is missing between the
-/// first and the deepest, but any may be empty.
+/// One tree: each level's runs, newest first. A run of level 0 is one table. All levels down to the deepest
+/// are listed; any of them may be empty.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct TreeShape<'a> {
     pub(crate) levels: Vec<Vec<RunShape<'a>>>,
 }
 
-/// What picking is told by the keyspace's settings, and the time.
+/// The keyspace's settings for picking, and the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PickSettings {
-    /// How many times larger each level is than the one above.
+    /// The ratio of a level's size to that of the level above.
     pub(crate) size_ratio: u64,
-    /// Runs of a level above the last, before `size_ratio` bounds them.
+    /// Runs of a level above the last, at most `size_ratio` - 1.
     pub(crate) runs_per_level: usize,
-    /// Runs of the last level, likewise.
+    /// Runs of the last level, at most `size_ratio` - 1.
     pub(crate) runs_in_last_level: usize,
-    /// Runs of level 0 that make it due.
+    /// The number of runs that makes level 0 due.
     pub(crate) level0_runs: usize,
-    /// About the largest table that a merge writes.
+    /// Approximate size of the largest table that a merge writes.
     pub(crate) table_bytes: u64,
-    /// The least that level 0 is taken to bring at once: below it, fixed costs of files count for more than
-    /// rewriting.
+    /// The least bytes that level 0 is assumed to bring at once: with fewer, the fixed costs of files
+    /// outweigh the rewriting.
     pub(crate) base_level_bytes: u64,
-    /// Seconds in which a delete is to be gone from disk with what it deletes; 0 for no bound.
+    /// Seconds within which a delete and the deleted data must be gone from disk; 0 for no bound.
     pub(crate) delete_persist_within_s: u64,
-    /// Now, by the clock that tables' tombstones are dated by.
+    /// The current time, by the clock that dates tables' tombstones.
     pub(crate) now_s: u64,
 }
 
-/// A table's place in the [`TreeShape`] that was given.
+/// A table's position in the given [`TreeShape`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Place {
     pub(crate) level: usize,
@@ -95,7 +98,7 @@ pub(crate) struct Place {
     pub(crate) index: usize,
 }
 
-/// Neighbours of one run.
+/// Neighbouring tables of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) level: usize,
@@ -103,13 +106,13 @@ pub(crate) struct Part {
     pub(crate) tables: Range<usize>,
 }
 
-/// Seconds that a tombstone may be in memory, of a bound on the whole of its life in a tree of that depth.
+/// Seconds that a tombstone may stay in memory, given the bound on its life in a tree of that depth.
 pub(crate) fn memory_share_s(within_s: u64, size_ratio: u64, last_level: usize) -> u64 {
     deadline_s(within_s, size_ratio, 0, last_level + 1)
 }
 
-/// By which age a tombstone has to be gone from the first `passed + 1` of `stations` places. A quarter of the
-/// bound is left for the work itself.
+/// The age by which a tombstone must have left the first `passed + 1` of `stations` stations. A quarter of
+/// the bound is left for the work itself.
 fn deadline_s(within_s: u64, size_ratio: u64, passed: usize, stations: usize) -> u64 {
     let weight = |count: usize| -> u128 {
         (0..count).fold(0u128, |sum, _| sum.saturating_mul(u128::from(size_ratio)).saturating_add(1))
@@ -119,24 +122,24 @@ fn deadline_s(within_s: u64, size_ratio: u64, passed: usize, stations: usize) ->
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// What all levels above the last may hold together before level 0 is due early: a fifth of the last level,
-/// or 1.4 times what they hold when full if that is more.
+/// The most bytes of all levels above the last before level 0 is due early: a fifth of the last level, or 1.4
+/// times the bytes of those levels when full, if that is more.
 pub(crate) fn space_limit(last_level_bytes: u64, size_ratio: u64, runs: usize) -> u64 {
     let full = (last_level_bytes / size_ratio.saturating_sub(1).max(1)).saturating_mul(runs as u64);
     (last_level_bytes / 5).max(full.saturating_add(full / 5 * 2))
 }
 
-/// Where to cut the tables of a run of that length, the largest of which may be `most`.
+/// Target bytes of the tables of a run of that length; the largest table may have `most` bytes.
 pub(crate) fn table_bytes(run_bytes: u64, most: u64) -> u64 {
     let least = (most / TABLE_BYTES_SHRINK).max(TABLE_BYTES_LEAST).min(most);
     (run_bytes / TABLES_PER_RUN).clamp(least, most)
 }
 
-/// A tree with what all rules need of it.
+/// A tree with the values that all rules use.
 pub(super) struct Shape<'t, 'a> {
     pub(super) tree: &'t TreeShape<'a>,
     pub(super) settings: &'t PickSettings,
-    /// The deepest level that holds anything, or 0 if none but level 0 does.
+    /// The deepest level with a table; 0 if only level 0 has any.
     pub(super) last_level: usize,
 }
 
@@ -166,7 +169,7 @@ impl<'t, 'a> Shape<'t, 'a> {
         self.runs(level).iter().map(|run| run_bytes(run)).sum()
     }
 
-    /// Runs of a level above the last: as the setting says, but fewer than the size ratio.
+    /// Runs allowed in a level above the last: the setting, but fewer than the size ratio.
     pub(super) fn runs_above(&self) -> usize {
         self.settings.runs_per_level.min(self.settings.size_ratio as usize - 1)
     }
@@ -180,12 +183,12 @@ impl<'t, 'a> Shape<'t, 'a> {
         self.runs_last() == 1
     }
 
-    /// Runs that a level ≥ 1 may have.
+    /// Runs allowed in a level ≥ 1.
     pub(super) fn runs_allowed(&self, level: usize) -> usize {
         if level >= self.last_level { self.runs_last() } else { self.runs_above() }
     }
 
-    /// What a level ≥ 1 may hold.
+    /// The most bytes of a level ≥ 1.
     pub(super) fn capacity(&self, level: usize) -> u64 {
         let is_counted_by_runs = !self.is_last_leveled() && self.runs_above() > 1;
         if level >= self.last_level || is_counted_by_runs {
@@ -194,23 +197,24 @@ impl<'t, 'a> Shape<'t, 'a> {
         self.share(self.last_level - level).saturating_mul(self.runs_above() as u64)
     }
 
-    /// The last level's bytes divided by the size ratio, `times` over.
+    /// The last level's bytes divided by the size ratio `times` times.
     pub(super) fn share(&self, times: usize) -> u64 {
         (0..times).fold(self.bytes(self.last_level), |bytes, _| bytes / self.settings.size_ratio)
     }
 
-    /// What level 0 brings at once.
+    /// Bytes that level 0 brings at once.
     pub(super) fn brought_bytes(&self) -> u64 {
         self.bytes(0).max(self.settings.base_level_bytes)
     }
 
-    /// 1,000 and more: due.
+    /// The urgency of a level; it is due from 1,000 on.
     pub(super) fn score_permille(&self, level: usize) -> u64 {
         let runs = self.runs(level).len() as u64;
         if level == 0 {
             let score = self.level0_permille();
-            // Cheap while runs of the last level are to become one, and dear after that: what is due joins
-            // them, where no level lies between and they are not many by now.
+            // A merge of level 0 is cheap while runs of the last level are still to become one, and expensive
+            // after that. So a due level 0 joins them first, if no level lies between and they are not many
+            // yet.
             let last_runs = self.runs(self.last_level).len() as u64;
             let is_next = (1..self.last_level).all(|level| self.runs(level).is_empty());
             let is_before = self.is_last_leveled() && (2..self.settings.size_ratio).contains(&last_runs);
@@ -227,12 +231,13 @@ impl<'t, 'a> Shape<'t, 'a> {
         u64::try_from(permille).unwrap_or(u64::MAX).max(by_runs)
     }
 
-    /// Runs of level 0, in thousandths of those that make it due.
+    /// Runs of level 0, in thousandths of the number that makes it due.
     pub(super) fn level0_permille(&self) -> u64 {
         self.runs(0).len() as u64 * 1000 / self.settings.level0_runs as u64
     }
 
-    /// Whether the levels above the last hold too much of what is perhaps overwritten, and level 0 can help.
+    /// Whether the levels above the last hold too many bytes that may be overwritten, and a merge of level 0
+    /// helps.
     fn is_space_short(&self) -> bool {
         let last_level_bytes = self.bytes(self.last_level);
         let above_bytes: u64 = (0..self.last_level).map(|level| self.bytes(level)).sum();
@@ -244,22 +249,22 @@ impl<'t, 'a> Shape<'t, 'a> {
             && above_bytes > space_limit(last_level_bytes, self.settings.size_ratio, self.runs_above())
     }
 
-    /// Whether a table of `level` has a tombstone that has been there for its share of the bound.
+    /// Whether a table of `level` has a tombstone that has stayed for its share of the bound.
     pub(super) fn is_overdue(&self, table: &TableShape<'_>, level: usize) -> bool {
         let within_s = self.settings.delete_persist_within_s;
         if within_s == 0 || table.tombstones == 0 {
             return false;
         }
-        // Memory comes first, then level 0 and the levels above the last. In the last level, where there are
-        // tombstones only if it has several runs, the whole bound has passed.
+        // Memory comes first, then level 0 and the levels above the last. The last level has tombstones only
+        // if it has several runs; there the whole bound has passed.
         let stations = self.last_level + 1;
         let passed = (level + 1).min(self.last_level);
         let age_s = self.settings.now_s.saturating_sub(table.oldest_tombstone_s);
         age_s >= deadline_s(within_s, self.settings.size_ratio, passed, stations)
     }
 
-    /// Neighbours of a run with everything older in their level that overlaps them, newest first: what may go
-    /// down without leaving an older version above a newer one.
+    /// Neighbouring tables of a run with all older tables of their level that overlap them, newest first.
+    /// They can go down together without leaving an older version above a newer one.
     pub(super) fn with_older_runs(&self, level: usize, run: usize, tables: Range<usize>) -> Vec<Part> {
         let mut parts = vec![Part { level, run, tables }];
         let (mut min, mut max) = self.bounds(&parts);
@@ -273,7 +278,7 @@ impl<'t, 'a> Shape<'t, 'a> {
         parts
     }
 
-    /// Every table of a level, newest run first.
+    /// All tables of a level, newest run first.
     pub(super) fn whole(&self, level: usize) -> Vec<Part> {
         let part = |(run, tables): (usize, &RunShape<'_>)| Part { level, run, tables: 0..tables.len() };
         self.runs(level).iter().enumerate().map(part).collect()
@@ -292,8 +297,8 @@ impl<'t, 'a> Shape<'t, 'a> {
         parts.iter().map(|part| run_bytes(self.tables(part))).sum()
     }
 
-    /// Tables that overlap the bounds in the runs of `level` from `run` on, and in all deeper levels, but for
-    /// `inputs`. The next level's come first, newest run first.
+    /// Tables that overlap the bounds in the runs of `level` from `run` on and in all deeper levels, without
+    /// `inputs`. Those of the next level come first, newest run first.
     pub(super) fn older(
         &self,
         (min, max): (&[u8], &[u8]),
@@ -316,9 +321,9 @@ impl<'t, 'a> Shape<'t, 'a> {
         deeper.chain(beside).flat_map(in_run).filter(|place| !is_input(place)).collect()
     }
 
-    /// Where to cut what comes from `input_level`. A new run, where several are allowed, gets tables by its
-    /// own length, so that parts of it can be merged with those of others; what joins a run or overlaps
-    /// nothing may never be rewritten, and gets tables by all there is.
+    /// Target bytes of the tables that come from `input_level`. A new run, where several are allowed, gets
+    /// tables by its own length, so that parts of it can be merged with parts of others. Tables that join a
+    /// run or overlap nothing may never be rewritten, and get their size by the whole tree.
     pub(super) fn table_bytes(&self, input_level: usize, output_level: usize, is_apart: bool) -> u64 {
         let run_bytes = match self.capacity(output_level) {
             u64::MAX if !is_apart && self.runs_allowed(output_level) > 1 => self.bytes(input_level),
@@ -333,7 +338,7 @@ pub(super) fn run_bytes(tables: &[TableShape<'_>]) -> u64 {
     tables.iter().map(|table| table.bytes).sum()
 }
 
-/// The tables of a run that may hold a key from `min` to `max`, both included.
+/// The tables of a run that may hold a key from `min` to `max`, both inclusive.
 pub(super) fn overlap(tables: &[TableShape<'_>], min: &[u8], max: &[u8]) -> Range<usize> {
     let start = tables.partition_point(|table| table.max < min);
     let end = tables.partition_point(|table| table.min <= max);

@@ -1,24 +1,24 @@
-//! Tables of a tree that can go by a manifest edit alone, without being read: those that range tombstones of
-//! newer runs cover whole, and those of nothing but tombstones that no older table needs.
+//! Tables of a tree that a manifest edit can remove without reading them: tables fully covered by range
+//! tombstones of newer runs, and tables of tombstones only, if no older table needs them.
 //!
-//! So the space of a deleted range, or of a keyspace that was cleared, comes back as soon as the tombstone is
-//! in a table, whatever the policy would merge next. What a range covers in part is left to merges. Called by
-//! the engine before it picks a merge. A pure function of a tree's tables, their bounds and ranges.
+//! So the space of a deleted range, or of a cleared keyspace, is freed as soon as the tombstone is in a
+//! table, without a merge. Partly covered tables are left to merges. Called by the engine before it picks a
+//! merge. A pure function of a tree's tables, their bounds and ranges.
 //!
 //! Invariants:
-//! 1. No key is found in another state without the unseen tables: what covers one is newer than all it has,
-//!    and stays, or goes in the same edit with everything older that it covers.
-//! 2. They all go in one edit, and none of them while a merge has it: the tree is taken as for a merge.
-//!    Readers with an older version keep the files.
-//! 3. A newer table that comes meanwhile changes nothing of this.
+//! 1. No lookup changes its result without these tables: the covering tombstone is newer than all their
+//!    items. It stays, or it is removed in the same edit with all older tables that it covers.
+//! 2. They are removed in one edit, and none of them while a merge uses it: the tree is reserved as for a
+//!    merge. Readers with an older version keep the files.
+//! 3. A newer table that is added meanwhile does not affect this.
 
 use std::collections::BTreeSet;
 
 use crate::format::table::ranges::farther;
 use crate::levels::version::{Placed, Run, Tree, Trie};
 
-/// Tables of a tree that range tombstones cover whole: those of newer runs, or others that are newer than all
-/// tables, of which `newer` tells how far one goes on over a key that it covers.
+/// Tables of a tree that range tombstones cover completely: tombstones of newer runs, or others newer than
+/// all tables. `newer` returns the end of the latter over a covered key.
 pub(crate) fn covered<'t, 'n: 't>(
     tree: &'t Tree,
     newer: impl Fn(&[u8]) -> Option<&'n [u8]> + 't,
@@ -28,7 +28,7 @@ pub(crate) fn covered<'t, 'n: 't>(
     tables.filter(move |(run, placed)| is_covered(tree, *run, placed, &newer)).map(|(_, placed)| placed)
 }
 
-/// Whether `newer`, or range tombstones of the tree's newest `runs` runs, cover a table whole.
+/// Whether `newer`, or range tombstones of the tree's newest `runs` runs, cover a table completely.
 fn is_covered<'t, 'n: 't>(
     tree: &'t Tree,
     runs: usize,
@@ -40,7 +40,7 @@ fn is_covered<'t, 'n: 't>(
         .is_covered_by(|key| tree.ranged_runs(runs).map(|run| run.end_over(key)).fold(newer(key), farther))
 }
 
-/// The tables that nobody would miss. A version's tree remembers them.
+/// The removable tables; a version's tree caches them.
 pub(crate) fn unseen(tree: &Tree) -> &[(u64, u32)] {
     tree.unseen(|| find_unseen(tree).into_iter().map(Placed::name).collect())
 }
@@ -57,7 +57,7 @@ fn find_unseen(tree: &Tree) -> Vec<&Placed> {
     };
     let is_unseen: Vec<Vec<bool>> = tree.runs().enumerate().map(covered).collect();
     let mut runs: Vec<(&Run, Vec<bool>)> = tree.runs().zip(is_unseen).collect();
-    // Oldest first: a tombstone over another that goes is needed no more either.
+    // Oldest first: a tombstone over removed tables only is not needed either.
     for at in (0..runs.len()).rev() {
         let (newer, older) = runs.split_at_mut(at + 1);
         let Some((run, is_unseen)) = newer.last_mut() else { break };
@@ -70,8 +70,8 @@ fn find_unseen(tree: &Tree) -> Vec<&Placed> {
     all.filter_map(|(placed, is_unseen)| is_unseen.then_some(placed)).collect()
 }
 
-/// In a trie ranges are in the root alone. Of many tables few have nothing but tombstones: these are left to
-/// pushes, but for the oldest of all, such as that of a clear.
+/// In a trie only the root has ranges. Among its many tables few have only tombstones. These are left to
+/// pushes, except the oldest of the root, such as the table of a clear.
 fn find_in_trie<'t>(tree: &'t Tree, trie: &'t Trie) -> Vec<&'t Placed> {
     let root = trie.root();
     let mut unseen: Vec<&Placed> =
@@ -92,7 +92,7 @@ fn has_deletes_alone(placed: &Placed) -> bool {
     placed.table.tombstones() == placed.table.items()
 }
 
-/// Whether a table of the run that does not go may hold a key within the bounds of `newer`.
+/// Whether a remaining table of the run may hold a key within the bounds of `newer`.
 fn meets(newer: &Placed, (run, is_unseen): &(&Run, Vec<bool>)) -> bool {
     let first = run.position(newer.table.min());
     let within = run.tables()[first..].iter().take_while(|older| older.table.min() <= newer.table.max());

@@ -1,6 +1,7 @@
-//! Reads that do not wait on their caller's thread: futures and callbacks. `completions` has queues of them.
+//! Reads that do not block the caller's thread: futures and callbacks. `completions` has completion queues.
 //!
-//! They hold the store open. Nothing here knows an executor: a future is woken by whoever has read its block.
+//! Futures keep the store open. They do not depend on an executor: the thread that has read a future's block
+//! wakes it.
 
 use std::fmt;
 use std::ops::Bound;
@@ -29,14 +30,14 @@ use super::{Keyspace, KeyspaceAt, Ordered, Value};
 
 /// Polls a future until it is ready, and sleeps while it is not.
 ///
-/// What operations of a store miss is read by this thread, through a ring of its own, while it waits: there
-/// is nothing quicker for one future, and many that are polled together have their reads in flight together.
-/// Any other executor does as well, with the store's driver thread.
+/// While it waits, this thread reads the missing blocks of store operations through a ring of its own. This
+/// is the fastest way for a single future. Several futures that are polled together have their reads in
+/// flight together. Any other executor works too, with the store's driver thread.
 ///
-/// Work that the future gives to other threads must not need this one to go on while it is in a poll.
+/// Other threads that work for the future must not depend on progress of this thread during a poll.
 ///
 /// # Panics
-/// In a callback of [`Keyspace::get_callback`]: what it would wait for may be read by its own thread.
+/// In a callback of [`Keyspace::get_callback`]: it could wait for a read of its own thread.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -53,18 +54,19 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 impl<K> Keyspace<K> {
-    /// The value under `key`, copied, without waiting on the caller's thread. Nothing happens before the
-    /// future is polled; it sees what is written by then. It may be polled on any executor, on another thread
-    /// each time, or by [`block_on`](super::block_on); dropping it gives it up.
+    /// The value under `key`, copied, without blocking the caller's thread. The get begins at the first poll
+    /// and sees all writes made by then. Any executor may poll the future, on another thread each time, or
+    /// [`block_on`](super::block_on). Dropping it cancels the get.
     ///
-    /// With `reads_in_flight` reads in flight it waits for its turn, in the order of arrival.
+    /// When `reads_in_flight` reads are in flight, further reads queue in FIFO order.
     ///
     /// # Errors
     /// As [`Keyspace::get`], and `Closed`.
     ///
     /// # Cost
-    /// One allocation for the key, two counts. From memory, what [`Keyspace::get`] costs; else a hand-over to
-    /// the store's driver thread too, which under [`block_on`](super::block_on) there is not.
+    /// One allocation for the key, and two reference counts. Beyond that, a get from memory costs as much as
+    /// [`Keyspace::get`]. A get that needs a device read is also handed to the store's driver thread, except
+    /// under [`block_on`](super::block_on).
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -80,7 +82,7 @@ impl<K> Keyspace<K> {
         GetAsync::new(self, None, key.as_ref())
     }
 
-    /// As [`Keyspace::get_async`], but fails with `WouldBlock` where that would wait for its turn.
+    /// As [`Keyspace::get_async`], but fails with `WouldBlock` instead of queuing for its turn.
     ///
     /// # Errors
     /// `WouldBlock`, and as [`Keyspace::get_async`].
@@ -97,14 +99,14 @@ impl<K> Keyspace<K> {
         self.get_async(key).refused()
     }
 
-    /// The values under `keys`, in their order, of one moment, without waiting on the caller's thread: that
-    /// of the first poll. What is not in memory is read together. See [`Keyspace::get_async`].
+    /// The values under `keys`, in the order of `keys`, without blocking the caller's thread. All values are
+    /// as of the first poll. Blocks that are not in memory are read in parallel. See [`Keyspace::get_async`].
     ///
     /// # Errors
-    /// As [`Keyspace::get_async`], of the first key that could not be looked up.
+    /// As [`Keyspace::get_async`], for the first key that could not be looked up.
     ///
     /// # Cost
-    /// A copy of each key; then what [`Keyspace::multi_get`] costs, 1,024 keys a poll.
+    /// A copy of each key, and the cost of [`Keyspace::multi_get`]. One poll begins at most 1,024 keys.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -120,13 +122,14 @@ impl<K> Keyspace<K> {
         MultiGetAsync::new(self, None, keys)
     }
 
-    /// Looks `key` up and runs `callback` with what that comes to: before this returns if memory has the
-    /// answer, else on a thread that reads for the store or for another get, which does nothing else
-    /// meanwhile. So a callback is short and waits for nothing; what it asks for itself comes after it has
-    /// returned. A panic of one that is not run before this returns is logged, and ends nothing else.
+    /// Looks up `key` and runs `callback` with the result. If memory has the answer, the callback runs before
+    /// this call returns. Otherwise it runs on a thread that reads for the store or for another get, and
+    /// blocks that thread meanwhile. So a callback must be short and must not wait. A get that a callback
+    /// begins continues after the callback has returned. A panic of a callback that runs later than this call
+    /// is logged, and has no other effect.
     ///
     /// # Errors
-    /// Given to the callback: as [`Keyspace::get_async`].
+    /// Passed to the callback: as [`Keyspace::get_async`].
     ///
     /// # Cost
     /// As [`Keyspace::get_async`], and two allocations.
@@ -150,10 +153,10 @@ impl<K> Keyspace<K> {
         callback::run(self.get_async(key), callback);
     }
 
-    /// Looks `key` up; what that comes to is put into `queue`, with `number`.
+    /// Looks up `key` and puts the result into `queue`, with `number`.
     ///
     /// # Errors
-    /// Put into the queue: as [`Keyspace::get_async`].
+    /// Passed through the queue: as [`Keyspace::get_async`].
     ///
     /// # Cost
     /// As [`Keyspace::get_callback`], and a short lock of the queue.
@@ -174,8 +177,8 @@ impl<K> Keyspace<K> {
 }
 
 impl Keyspace<Ordered> {
-    /// Items in key order without waiting on the caller's thread: each is read when it is asked for, and what
-    /// comes after it is read ahead as the scan goes on. It sees the moment of this call.
+    /// Items in key order, without blocking the caller's thread, as of the moment of this call. Each item is
+    /// read on demand; following blocks are read ahead as the scan proceeds.
     ///
     /// # Errors
     /// Of an item: as [`RangeAsync::next`].
@@ -304,7 +307,7 @@ impl KeyspaceAt<Ordered> {
     }
 }
 
-/// What is read, and as of when.
+/// The keyspace to read, and the point as of which it is read; `None`: as of the first poll.
 #[derive(Clone)]
 struct Place {
     handle: Arc<Handle>,
@@ -321,7 +324,7 @@ impl Place {
         }
     }
 
-    /// In a forked process, leaves what it reads from as it is.
+    /// In a forked process, leaks the point.
     fn leave(&self) {
         if let Some(point) = &self.point {
             range::leave_point(point);
@@ -371,7 +374,8 @@ impl GetAsync {
         self
     }
 
-    /// Fails with `TimedOut` if it is not over after so long from now; what it was reading goes to the cache.
+    /// Makes the get fail with `TimedOut` if it is not done within `time` from now. Its reads in flight still
+    /// go to the cache.
     ///
     /// # Errors
     /// Of the future: `TimedOut`.
@@ -414,7 +418,7 @@ impl Future for GetAsync {
 }
 
 impl Drop for GetAsync {
-    /// In a forked process what it waits for and reads from is left as it is.
+    /// In a forked process the pending reads and the point are leaked.
     fn drop(&mut self) {
         if (self.later.is_some() || self.place.point.is_some()) && self.place.handle.is_forked() {
             std::mem::forget(self.later.take());
@@ -432,7 +436,7 @@ impl fmt::Debug for GetAsync {
 /// Gets of many keys under way; see [`Keyspace::multi_get_async`].
 ///
 /// # Panics
-/// When it is polled after it was ready.
+/// If it is polled after it was ready.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -446,7 +450,7 @@ impl fmt::Debug for GetAsync {
 #[must_use = "a future does nothing until it is polled"]
 pub struct MultiGetAsync {
     place: Place,
-    /// Until it is polled.
+    /// The keys, until the first poll.
     keys: Vec<Box<[u8]>>,
     patience: Patience,
     later: Option<LaterMany>,
@@ -473,7 +477,7 @@ impl MultiGetAsync {
         }
     }
 
-    /// As [`GetAsync::within`], for all together.
+    /// As [`GetAsync::within`], for all keys together.
     ///
     /// # Errors
     /// Of the future: `TimedOut`.
@@ -526,7 +530,7 @@ impl Future for MultiGetAsync {
 }
 
 impl Drop for MultiGetAsync {
-    /// In a forked process what it waits for and reads from is left as it is.
+    /// In a forked process the pending reads and the point are leaked.
     fn drop(&mut self) {
         if self.place.handle.is_forked() {
             std::mem::forget(self.later.take());
@@ -541,8 +545,8 @@ impl fmt::Debug for MultiGetAsync {
     }
 }
 
-/// Items in key order, from either end, without waiting on the caller's thread; see
-/// [`Keyspace::range_async`](Keyspace::range_async). After an error it ends.
+/// Items in key order, from either end, without blocking the caller's thread; see
+/// [`Keyspace::range_async`](Keyspace::range_async). The range ends after an error.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -570,16 +574,16 @@ pub struct RangeAsync {
     is_over: bool,
 }
 
-/// A scan that is opened when it is first needed.
+/// One end of the range, whose scan is opened on first use.
 #[derive(Default)]
 struct Side {
     scan: Option<Scan>,
     asks: Asks,
     is_moving: bool,
     walk: Walk,
-    /// In place of the scan, where partitions do not lie in the order of their keys.
+    /// Replaces the scan where partitions are not in key order.
     merged: Option<Box<Merging>>,
-    /// The key of the item it has yielded last: a scan under way stands nowhere.
+    /// The key of the last yielded item: a scan that is being moved has no current item.
     last: Option<Vec<u8>>,
 }
 
@@ -591,11 +595,11 @@ impl RangeAsync {
         RangeAsync { place, point, range, front: Side::default(), back: Side::default(), is_over: false }
     }
 
-    /// The next item from the front; `None` past the last one. A future that is dropped is gone on with by
-    /// the next.
+    /// The next item from the front; `None` past the last one. If the future is dropped, the next one
+    /// continues its step.
     ///
     /// # Errors
-    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. It ends there.
+    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. The range then ends.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -633,7 +637,7 @@ impl RangeAsync {
         NextAsync { range: self, direction: Direction::Backward }
     }
 
-    /// As [`RangeAsync::next`], for those who make a stream of it.
+    /// As [`RangeAsync::next`], for wrappers that implement a stream.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -666,7 +670,7 @@ impl RangeAsync {
         Poll::Ready(step)
     }
 
-    /// Gives up what it reads from; in a forked process, leaves it as it is.
+    /// Drops both sides; in a forked process, leaks them.
     fn end(&mut self) {
         let sides = (std::mem::take(&mut self.front), std::mem::take(&mut self.back));
         if self.place.handle.is_forked() {
@@ -719,7 +723,7 @@ impl RangeAsync {
     }
 }
 
-/// The item, unless the other end was there: the two ends must not pass each other.
+/// The item, unless the other end has already yielded it: the two ends must not cross.
 fn take_item(
     (key, value): (&[u8], &[u8]),
     direction: Direction,
@@ -780,7 +784,7 @@ pub struct NextAsync<'r> {
 }
 
 impl Drop for NextAsync<'_> {
-    /// What is being read is read; a turn that nobody takes is another's.
+    /// Reads in flight complete. The place in the read queue is given up until the next poll.
     fn drop(&mut self) {
         if self.range.place.handle.is_forked() {
             return;

@@ -1,4 +1,4 @@
-//! Batches: writes that happen together.
+//! Batches: atomic groups of writes.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
@@ -33,11 +33,11 @@ use super::{Durability, Keyspace, Ordered};
 #[derive(Debug)]
 pub struct Batch {
     handle: Arc<Handle>,
-    /// A commit that waits for another shares them with the one that writes them.
+    /// The encoded writes. A waiting commit shares them with the group leader that writes them.
     items: Arc<Items>,
-    /// Those it has items for.
+    /// The keyspaces of the items.
     keyspaces: Keyspaces,
-    /// Those of them that keys divide.
+    /// The keyspaces of the items that are divided by keys.
     divided: Vec<Arc<keyspace::Keyspace>>,
     routed_size: RoutedSize,
 }
@@ -57,7 +57,7 @@ impl Batch {
     ///
     /// # Errors
     /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB; `Dropped`; `Invalid` for a keyspace of
-    /// another store. The batch is as before.
+    /// another store. The batch is then unchanged.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -101,8 +101,8 @@ impl Batch {
         self.push(keyspace, ItemKind::Delete, key.as_ref(), &[])
     }
 
-    /// Adds a removal of every key of a range that was written before, in the batch too; what the batch
-    /// writes after it stays. An empty range adds nothing.
+    /// Adds a removal of every key of a range that was written before, also earlier in the batch. Later
+    /// writes of the batch stay. An empty range adds nothing.
     ///
     /// # Errors
     /// As [`Batch::put`].
@@ -127,9 +127,8 @@ impl Batch {
         }
     }
 
-    /// Adds a removal of every key of a keyspace that was written before, in the batch too; what the batch
-    /// writes after it stays. So a batch can put new contents in the place of the old. See
-    /// [`Keyspace::clear`].
+    /// Adds a removal of every key of a keyspace that was written before, also earlier in the batch. Later
+    /// writes of the batch stay, so a batch can replace the contents of a keyspace. See [`Keyspace::clear`].
     ///
     /// # Errors
     /// As [`Batch::put`].
@@ -174,7 +173,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Writes in the batch.
+    /// Number of writes in the batch.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -191,7 +190,7 @@ impl Batch {
         self.items.count()
     }
 
-    /// Whether it has none.
+    /// Whether the batch has no writes.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -208,7 +207,7 @@ impl Batch {
         self.items.count() == 0
     }
 
-    /// Bytes that it takes in the log: its keys and values, and 11 to 15 bytes for each write.
+    /// Size of the batch in the log, in bytes: keys and values, and 11 to 15 bytes for each write.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -224,10 +223,10 @@ impl Batch {
         self.items.payload().len()
     }
 
-    /// Bytes that it takes in memory at most: its keys and values, and some 40 for each write. A batch is
-    /// limited by these: [`Stats::batch_bytes_max`](crate::Stats), about a quarter of `memory_bytes`. Where
-    /// keys divide a keyspace, each partition takes some more, and a range delete is a write to each of its
-    /// partitions: more of them if partitions are made before the batch is committed.
+    /// Maximum size of the batch in memory, in bytes: keys and values, and about 40 bytes for each write.
+    /// This size is limited by [`Stats::batch_bytes_max`](crate::Stats), about a quarter of `memory_bytes`.
+    /// Where keys divide a keyspace, each partition takes some more. A range delete is then a write to each
+    /// partition of the range, also to partitions made before the commit.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -243,7 +242,7 @@ impl Batch {
         self.routed_size.memory_bytes(&self.items)
     }
 
-    /// Whether [`Batch::commit`] takes a batch of this size: the same check, made beforehand. Costs nothing.
+    /// Whether [`Batch::commit`] accepts a batch of this size: the same check, in advance and at no cost.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -265,7 +264,7 @@ impl Batch {
         self.handle.check_routed(&self.items, &self.routed_size).is_ok()
     }
 
-    /// Forgets its writes, keeping its memory for the next ones. To empty a keyspace is
+    /// Removes all writes from the batch and keeps its memory for new ones. To empty a keyspace use
     /// [`Batch::clear_keyspace`].
     ///
     /// ```
@@ -283,7 +282,7 @@ impl Batch {
     pub fn clear(&mut self) {
         match Arc::get_mut(&mut self.items) {
             Some(items) => items.clear(),
-            // The thread that wrote them is about to let go of them.
+            // The thread that wrote the items still holds a reference, which it drops soon.
             None => self.items = Arc::default(),
         }
         self.keyspaces.clear();
@@ -291,13 +290,13 @@ impl Batch {
         self.routed_size = RoutedSize::default();
     }
 
-    /// Writes the batch, with the store's durability. Afterwards it is empty, and can be filled again; after
-    /// an error it holds what it held.
+    /// Writes the batch, with the store's durability. Afterwards the batch is empty and can be reused. After
+    /// an error it is unchanged.
     ///
     /// # Errors
-    /// `TooLarge` if it is over its limit ([`Batch::fits`]), `Full` while the disk is full, `Dropped` if a
-    /// keyspace that it writes to was dropped, also if there is a new one of that name, `ReadOnly`,
-    /// `Latched`, `Io`. Nothing of it is visible then.
+    /// `TooLarge` if it is over its limit ([`Batch::fits`]), `Full` while the disk is full, `Dropped` if one
+    /// of its keyspaces was dropped, even if a new keyspace has the same name, `ReadOnly`, `Latched`, `Io`.
+    /// After an error no write of the batch is visible.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -316,7 +315,7 @@ impl Batch {
         self.write(None)
     }
 
-    /// Writes the batch, acknowledged as `durability` says; else as [`Batch::commit`].
+    /// As [`Batch::commit`], acknowledged as `durability` says.
     ///
     /// # Errors
     /// As [`Batch::commit`].

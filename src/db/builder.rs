@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::engine::{Mode, OpenOptions, Store};
 use super::database::Db;
 use super::durability::Durability;
 
-/// Whether a store is made.
+/// Whether opening makes a store.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -27,16 +27,16 @@ use super::durability::Durability;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Create {
-    /// Made if there is none.
+    /// A store is made if there is none.
     #[default]
     IfMissing,
-    /// Never made: `Missing` if there is none.
+    /// No store is made: `Missing` if there is none.
     Never,
-    /// Always made: `Exists` if there is one.
+    /// A store is always made: `Exists` if there is one.
     New,
 }
 
-/// What the opener may do.
+/// The access of this process to the store.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -51,15 +51,16 @@ pub enum Create {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Access {
-    /// Reads and writes; nobody else has the store open.
+    /// Reads and writes. No other process has the store open.
     #[default]
     ReadWrite,
-    /// Reads. Others may read at the same time, nobody writes. No file is changed; LOCK is made if it is
-    /// missing and the directory is the process's user's, else opening answers `LockMissing`.
+    /// Only reads. Other processes may read at the same time, but none may write. No file is changed. A
+    /// missing LOCK file is made if the process's user owns the directory; otherwise opening fails with
+    /// `LockMissing`.
     ReadOnly,
 }
 
-/// Settings to choose before a store is opened; every one has a default that was measured.
+/// A builder to set options before opening a store. Every setting has a measured default.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -99,9 +100,9 @@ impl Builder {
         }
     }
 
-    /// Memory for everything the store keeps, in bytes: 256 MiB by default, 32 MiB at least.
+    /// Memory budget of the whole store, in bytes: 256 MiB by default, 32 MiB at least.
     ///
-    /// One budget, divided by the store:
+    /// The store divides the budget:
     ///
     /// | part | share | of 256 MiB |
     /// |---|---|---|
@@ -109,19 +110,19 @@ impl Builder {
     /// | flushes and merges | 1/8 | 32 MiB |
     /// | cache of blocks, with filters and indexes | the rest | 176 MiB |
     ///
-    /// What follows from it:
-    /// - The largest batch takes a quarter in memory, 256 MiB at most; a larger one answers
+    /// Consequences:
+    /// - A batch may take a quarter of the budget in memory, 256 MiB at most. A larger batch fails with
     ///   [`TooLarge`](crate::Error::TooLarge) ([`Batch::memory_bytes`](crate::Batch::memory_bytes)).
-    /// - Filters and indexes that do not fit are read from the device, as data is: reads take longer and
-    ///   answer the same.
+    /// - Filters and indexes that do not fit are read from the device, as data is. Reads then take longer,
+    ///   with the same results.
     /// - Writers wait while all three write buffers are full, until one is flushed.
-    /// - [`Memory`](crate::Error::Memory) tells what no wait can mend: too many keyspaces, or snapshots and
-    ///   futures that keep too much.
-    /// - While nothing is flushed or merged, the cache has most of the memory of both.
+    /// - [`Memory`](crate::Error::Memory) reports a shortage that waiting cannot end: too many keyspaces, or
+    ///   snapshots and futures that hold too much memory.
+    /// - While no flush or merge runs, the cache borrows most of their memory.
     ///
-    /// [`Stats::memory`](crate::Stats::memory) tells what each part takes. Resident memory of the process may
-    /// exceed the budget by about 10 %: stacks of threads, the allocator, and the program's own copies of
-    /// values are outside.
+    /// [`Stats::memory`](crate::Stats::memory) reports the use of each part. Resident memory of the process
+    /// may exceed the budget by about 10 %: thread stacks, allocator overhead, and the program's own copies
+    /// of values are outside the budget.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -136,7 +137,7 @@ impl Builder {
         self.set("memory_bytes", bytes)
     }
 
-    /// When writes are acknowledged that do not say so themselves.
+    /// The durability of writes that do not specify their own.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -187,7 +188,7 @@ impl Builder {
         self
     }
 
-    /// Sets any store setting by its name in [`Db::settings`]. A wrong name or value is reported by `open`.
+    /// Sets any store setting by its name in [`Db::settings`]. `open` reports a wrong name or value.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -207,7 +208,7 @@ impl Builder {
         self
     }
 
-    /// Length of a write buffer, at most what `memory_bytes` gives it: for experiments at a small scale.
+    /// Size of a write buffer, at most its share of `memory_bytes`: for experiments at a small scale.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -227,8 +228,8 @@ impl Builder {
         self
     }
 
-    /// Memory for blocks, filters, fences and structures of tables, at most what `memory_bytes` gives them:
-    /// for experiments whose data is small. The memory of idle write buffers and merges is not lent to it.
+    /// Memory for blocks, filters, fences and structures of tables, at most their share of `memory_bytes`:
+    /// for experiments with small data. The cache then borrows no memory of idle write buffers and merges.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -265,7 +266,7 @@ impl Builder {
         Ok(Db::new(Store::open(env, options)?))
     }
 
-    /// What was chosen, if all of it may be.
+    /// The chosen options, if all of them are valid.
     pub(super) fn options(&self) -> Result<OpenOptions> {
         self.check()?;
         let mode = match (self.access, self.create) {
@@ -280,13 +281,13 @@ impl Builder {
         Ok(options)
     }
 
-    /// With the parts of the budget that experiments choose.
+    /// The options with the budget parts set by experiments.
     #[cfg(feature = "lab")]
     fn scaled(&self, mut options: OpenOptions) -> OpenOptions {
         if let Some(bytes) = self.write_buffer_bytes {
             options.budget = options.budget.with_generation_bytes(bytes);
         }
-        // Last: it takes what other parts lend.
+        // This comes last, because it turns off lending by the other parts.
         if let Some(bytes) = self.cache_bytes {
             options.budget = options.budget.with_cache_bytes(bytes);
         }

@@ -1,4 +1,4 @@
-//! Keyspaces that are divided by their keys: the rule maps each key to a partition.
+//! Keyspaces divided by their keys: a rule maps each key to a partition.
 
 use std::borrow::Cow;
 
@@ -26,8 +26,8 @@ use super::partitioned::Partitioning;
 pub enum ByKey {}
 
 impl Partitioning<ByKey> {
-    /// Keys that begin with the same `bytes` bytes, 1 to 255, are in one partition, which these bytes name. A
-    /// shorter key is alone in a partition that it names. `open` reports a wrong number.
+    /// Keys with the same first `bytes` bytes, 1 to 255, are in one partition, named by these bytes. A
+    /// shorter key is alone in a partition with the key as name. `open` reports a wrong number.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -48,9 +48,10 @@ impl Partitioning<ByKey> {
         Partitioning::new(Rule::prefix(bytes))
     }
 
-    /// A partition begins at each of these keys, which names it, and ends before the next; the first, which
-    /// has the keys before all of them, has the empty name. 1 to 4,096 keys of 1 to 255 bytes, ascending;
-    /// `open` reports wrong ones. Not for hashed keyspaces, whose keys have no order.
+    /// A partition begins at each of these bounds, is named by it, and ends before the next. The first
+    /// partition, with the keys before all bounds, has the empty name. There are 1 to 4,096 bounds of 1 to
+    /// 255 bytes, ascending; `open` reports wrong ones. Hashed keyspaces cannot use ranges, because their
+    /// keys have no order.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -71,23 +72,23 @@ impl Partitioning<ByKey> {
 }
 
 impl Partitioning<ByKey> {
-    /// The function names the partition of each key, in at most 255 bytes; a write whose key is given a
-    /// longer name is refused. It must answer the same for the same key always: its name and `version` stand
-    /// in the store and are compared when it is opened, its code does not. Another version of the function is
-    /// another partitioning.
+    /// The function returns the partition name of each key, of at most 255 bytes; a write whose key gets a
+    /// longer name is refused. It must always return the same name for the same key. The store records the
+    /// function's name and `version`, not its code, and compares them at open. Another version of the
+    /// function is another partitioning.
     ///
-    /// Opened without the function, such a keyspace can be scanned, verified and listed; `get`, `put` and
-    /// their like answer [`Unrouted`](crate::Error::Unrouted).
+    /// Opened without the function, such a keyspace can be scanned, verified and listed. `get`, `put` and
+    /// similar calls fail with [`Unrouted`](crate::Error::Unrouted).
     ///
-    /// Partitions do not lie in the order of their keys. A range over such an ordered keyspace looks into
-    /// each of them when it begins, and keeps about a KiB for each; a `delete_range` writes a tombstone into
-    /// each. Prefer [`prefix`](Partitioning::prefix) or [`ranges`](Partitioning::ranges) where they do.
+    /// Partitions are not in key order. A range over such an ordered keyspace searches every partition when
+    /// it begins, and keeps about a KiB for each; a `delete_range` writes a tombstone into each. Prefer
+    /// [`prefix`](Partitioning::prefix) or [`ranges`](Partitioning::ranges) where they suffice.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let db = trine::Db::open(dir.path().join("data"))?;
-    /// // Keys are user/month: a month is dropped whole.
+    /// // Keys are user/month: one drop removes a whole month.
     /// let by_month = trine::Partitioning::function("month", 1, |key| {
     ///     let at = key.iter().position(|byte| *byte == b'/').map_or(key.len(), |slash| slash + 1);
     ///     key[at..].into()
@@ -114,15 +115,15 @@ impl Partitioning<ByKey> {
 }
 
 impl KeyspaceBuilder<ByKey> {
-    /// Opens the keyspace, or makes it without a partition. Later it may be opened without its partitioning.
+    /// Opens the keyspace, or makes it without a partition. Later opens may omit the partitioning.
     ///
     /// # Errors
-    /// As for one that is not divided, `Invalid` also for a wrong partitioning; `Mismatch` if the keyspace
-    /// exists and is not divided so.
+    /// As for an undivided keyspace, `Invalid` also for a wrong partitioning; `Mismatch` if the keyspace
+    /// exists with another partitioning or none.
     ///
     /// # Cost
-    /// One sync of the manifest if it is made or its settings change; for the first of a store that is
-    /// divided the manifest is rewritten.
+    /// One sync of the manifest if the keyspace is made or its settings change. The first divided keyspace of
+    /// a store rewrites the manifest.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -139,8 +140,8 @@ impl KeyspaceBuilder<ByKey> {
     }
 }
 
-/// Partitions of a keyspace that is divided by keys, one made with [`Partitioning::prefix`],
-/// [`Partitioning::ranges`] or [`Partitioning::function`]. Of another each of these calls answers `Invalid`.
+/// Partitions of a keyspace that is divided by keys, by [`Partitioning::prefix`], [`Partitioning::ranges`] or
+/// [`Partitioning::function`]. For any other keyspace each of these calls fails with `Invalid`.
 impl<K> Keyspace<K> {
     fn partitions_by_key(&self) -> Result<&Partitions> {
         let keyspace = self.live()?;
@@ -151,7 +152,8 @@ impl<K> Keyspace<K> {
         })
     }
 
-    /// The names of its partitions, in their order; with a prefix or ranges that is the order of their keys.
+    /// The names of the partitions, in ascending order; with a prefix or ranges that is the order of their
+    /// keys.
     ///
     /// # Errors
     /// `Invalid` if it is not divided by keys, `Dropped`, `Closed`.
@@ -170,8 +172,8 @@ impl<K> Keyspace<K> {
         Ok(self.partitions_by_key()?.names().into_iter().map(<[u8]>::into_vec).collect())
     }
 
-    /// Makes a partition before its first write does, and durably. No error if there is one of that name. One
-    /// that a write makes is as durable as that write.
+    /// Makes a partition durably, before its first write. No error if the partition exists. A partition made
+    /// by a write is as durable as that write.
     ///
     /// # Errors
     /// `Invalid` for a name that no key has, or if the keyspace is not divided by keys; `Memory` if the
@@ -197,13 +199,13 @@ impl<K> Keyspace<K> {
         handle.partition(&keyspace, name.as_ref()).map(drop)
     }
 
-    /// Makes those of the named partitions that are missing, together: all of them, or after a crash none.
+    /// Makes the missing ones of the named partitions atomically: after a crash all of them exist or none.
     ///
     /// # Errors
     /// As [`Keyspace::create_partition`]; then none is made.
     ///
     /// # Cost
-    /// That of one.
+    /// That of making one partition.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -222,16 +224,16 @@ impl<K> Keyspace<K> {
         handle.partitions(&keyspace, &names).map(drop)
     }
 
-    /// Drops a partition and everything in it; `false` if there is none of that name. New reads see nothing
-    /// of it from then on, also after a crash; snapshots and iterators from before still see all of it. Its
-    /// tables are not read; those that no other partition has a part of are removed at once. A later write of
-    /// one of its keys makes it again.
+    /// Drops a partition and everything in it; `false` if no partition has that name. From then on new reads
+    /// do not see its items, also after a crash. Older snapshots and iterators still see all of them. Its
+    /// tables are not read; tables shared with no other partition are removed at once. A later write of one
+    /// of its keys makes the partition again.
     ///
     /// # Errors
     /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `ReadOnly`, `Latched`, `Io`.
     ///
     /// # Cost
-    /// A sync of the log and one of the manifest, whatever its size. Writers wait meanwhile.
+    /// One sync of the log and one of the manifest, independent of the size. Writers wait meanwhile.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -249,8 +251,8 @@ impl<K> Keyspace<K> {
         Ok(self.drop_partitions([name])? == 1)
     }
 
-    /// Drops those of the named partitions that there are, together: all of them, or after a crash none. Says
-    /// how many.
+    /// Drops the existing ones of the named partitions atomically: after a crash all are dropped or none.
+    /// Returns their number.
     ///
     /// # Errors
     /// As [`Keyspace::drop_partition`].
@@ -280,10 +282,11 @@ impl<K> Keyspace<K> {
         handle.drop_partitions(&keyspace, &names)
     }
 
-    /// Drops the partitions all keys of which come before `key`, together, and says how many: the end of old
-    /// time windows. The partition that has `key`, or would have it, stays whole. The bound is kept: a
-    /// partition before it that a late write makes all the same is dropped when one that is not before it is
-    /// made. An empty key ends that. If a function of keys divides the keyspace, `key` is a partition's name.
+    /// Drops all partitions whose keys all sort before `key`, atomically, and returns their number. This
+    /// expires old time windows. The partition to which `key` belongs stays whole. The bound is stored: if a
+    /// late write makes a partition before the bound, that partition is dropped when the next partition at or
+    /// after the bound is made. An empty key removes the bound. If a function of keys divides the keyspace,
+    /// `key` is a partition's name.
     ///
     /// # Errors
     /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `ReadOnly`, `Latched`, `Io`.
@@ -316,8 +319,8 @@ impl<K> Keyspace<K> {
         handle.retain_from(&keyspace, &name)
     }
 
-    /// The name of the partition before which partitions are dropped: see [`Keyspace::retain_from`]. `None`:
-    /// none is.
+    /// The stored bound of [`Keyspace::retain_from`], as a partition name: partitions that sort before it are
+    /// dropped. `None` if there is no bound.
     ///
     /// # Errors
     /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `Closed`.
@@ -335,8 +338,8 @@ impl<K> Keyspace<K> {
         Ok((!name.is_empty()).then(|| name.into_vec()))
     }
 
-    /// Counters and sizes of a partition; `None` if there is none of that name. Those of all together are in
-    /// [`Keyspace::stats`].
+    /// Counters and sizes of a partition; `None` if no partition has that name. [`Keyspace::stats`] has those
+    /// of all partitions together.
     ///
     /// # Errors
     /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `Closed`.
@@ -357,14 +360,14 @@ impl<K> Keyspace<K> {
         Ok(found.map(|partition| self.handle().keyspace_stats(&partition)))
     }
 
-    /// About how many keys a partition has, as [`Keyspace::approximate_len`] tells it of all together; `None`
-    /// if there is no partition of that name.
+    /// The approximate number of keys of a partition, as [`Keyspace::approximate_len`] of all partitions
+    /// together; `None` if no partition has that name.
     ///
     /// # Errors
     /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `Closed`.
     ///
     /// # Cost
-    /// No device read. It looks at the partition's keys in write buffers.
+    /// No device read. The call walks the partition's keys in write buffers.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -1,6 +1,6 @@
-//! Queues of what gets come to, for callers that have no futures.
+//! Completion queues of gets, for callers without futures.
 //!
-//! Each is a callback that puts its answer into the queue; nothing here reads.
+//! Each queued get has a callback that puts the answer into the queue. This module reads nothing itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,10 +13,10 @@ use super::Value;
 use super::asynchronous::GetAsync;
 use super::handle::Handle;
 
-/// Answers of gets that were asked for with a number, in the order in which they come: for callers that have
-/// an event loop of their own and no futures.
+/// A completion queue: answers of numbered gets, in the order of their completion. It is for callers with an
+/// event loop of their own and no futures.
 ///
-/// Clones are of one queue; threads may share it.
+/// Clones share one queue; threads may share it.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -48,14 +48,15 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     answers: VecDeque<Completion>,
-    /// Asked for and not answered.
+    /// Number of gets without an answer.
     pending: u64,
-    /// What is pending, and in which stores: a waiter lets the threads of one go on.
+    /// Numbers of the pending gets, with their stores: a waiter lets one store's threads run.
     asked: Vec<(u64, Arc<Handle>)>,
 }
 
 impl Queue {
-    /// In a forked process, answers what is pending: the threads that would are the other process's.
+    /// In a forked process, answers the pending gets with `Forked`: the threads that would answer them are in
+    /// the parent process.
     fn end_forked(&mut self) {
         for (number, _handle) in self.asked.extract_if(.., |(_, handle)| handle.is_forked()) {
             self.answers.push_back(Completion { number, result: Err(Error::Forked) });
@@ -64,7 +65,7 @@ impl Queue {
     }
 }
 
-/// What one get came to.
+/// The result of one get.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -81,9 +82,9 @@ impl Queue {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// The number it was asked with.
+    /// The number given with the get.
     pub number: u64,
-    /// The value, or why there is none.
+    /// The value, `None` if there is none, or the error.
     pub result: Result<Option<Value>>,
 }
 
@@ -102,7 +103,7 @@ impl Completions {
             };
             let at = queue.asked.iter().position(is_own);
             let handle = at.map(|at| queue.asked.swap_remove(at));
-            // It was answered in a forked process before.
+            // If there is none, `end_forked` has answered this get.
             if handle.is_some() {
                 queue.pending -= 1;
                 queue.answers.push_back(Completion { number, result });
@@ -113,8 +114,8 @@ impl Completions {
         });
     }
 
-    /// Waits until something is answered, and appends all that is to `answers`; `false` if nothing is pending
-    /// and there was nothing to append.
+    /// Waits until there is an answer, and appends all answers in the queue to `answers`. Returns `false` if
+    /// the queue is empty and no get is pending.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -137,7 +138,7 @@ impl Completions {
         }
     }
 
-    /// Appends what is answered to `answers`, without waiting; how many are pending.
+    /// Appends all answers in the queue to `answers`, without waiting. Returns the number of pending gets.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

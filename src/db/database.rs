@@ -21,12 +21,12 @@ use super::stats::SettingValue;
 /// An open store. Clones are handles of the same store.
 ///
 /// One process writes a store at a time; any number of its threads share this handle. The store stays open
-/// until its last handle (also keyspaces, snapshots, batches and iterators) is dropped, which waits for
-/// background work to stop.
+/// until its last handle is dropped; keyspaces, snapshots, batches and iterators are handles too. That drop
+/// waits for background work to stop.
 ///
-/// A process that is forked off meanwhile has copies of all handles and none of the store's threads. There
-/// every read and write answers [`Error::Forked`](crate::Error::Forked), and dropping a handle does nothing;
-/// the store of the first process goes on.
+/// A forked child process has copies of all handles and none of the store's threads. There every read and
+/// write fails with [`Error::Forked`](crate::Error::Forked), and dropping a handle does nothing. The parent's
+/// store is not affected.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -44,24 +44,23 @@ pub struct Db {
 }
 
 impl std::fmt::Debug for Db {
-    /// The directory of the store.
+    /// Prints the directory of the store.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Db").field("path", &self.path()).finish()
     }
 }
 
 impl Db {
-    /// Opens the store in directory `path`, and makes it if there is none. The directory above has to exist:
-    /// a volume that is not mounted gets no store in its place.
+    /// Opens the store in directory `path`, and makes it if there is none. The parent directory must exist,
+    /// so that no store is made in place of an unmounted volume.
     ///
     /// # Errors
     /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else and no file of a
-    /// store, `Corrupt` if a file is damaged, `Unsupported` if a newer release wrote it, `Permission`,
-    /// `ReadOnlyFileSystem`, `Full` and `Io` as the system says.
+    /// store, `Corrupt` if a file is damaged, `Unsupported` if a newer release wrote it, and `Permission`,
+    /// `ReadOnlyFileSystem`, `Full` and `Io` from the system.
     ///
     /// # Cost
-    /// Reads the manifest, the end of every table and the logs: what was written since the last flush is
-    /// replayed.
+    /// Reads the manifest, the end of every table and the logs. Writes since the last flush are replayed.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -75,7 +74,7 @@ impl Db {
         Db::builder(path).open()
     }
 
-    /// A builder with settings to choose before the store in `path` is opened.
+    /// A builder to set options before opening the store in `path`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -92,7 +91,8 @@ impl Db {
         Db { handle: Arc::new(Handle { store }) }
     }
 
-    /// An ordered keyspace: opened if it exists, else made when the returned builder's `open` is called.
+    /// A builder for the ordered keyspace of that name: [`KeyspaceBuilder::open`] opens it if it exists, else
+    /// makes it.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -106,8 +106,8 @@ impl Db {
         KeyspaceBuilder::new(&self.handle, name)
     }
 
-    /// The keyspace of that name whose keys have no order: opened if it exists, else made, by
-    /// [`KeyspaceBuilder::open`].
+    /// A builder for the hashed keyspace of that name, whose keys have no order: [`KeyspaceBuilder::open`]
+    /// opens it if it exists, else makes it.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -122,7 +122,7 @@ impl Db {
         KeyspaceBuilder::new(&self.handle, name)
     }
 
-    /// A keyspace that exists, of whatever kind.
+    /// Opens an existing keyspace of any kind.
     ///
     /// # Errors
     /// `NoKeyspace` if there is none of that name, `Mismatch` if the caller names its partitions.
@@ -143,7 +143,7 @@ impl Db {
         Ok(Keyspace::new(&self.handle, found))
     }
 
-    /// Whether there is a keyspace of that name. Nothing is made.
+    /// Whether there is a keyspace of that name. The call makes no keyspace.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -158,7 +158,7 @@ impl Db {
         self.handle.has_keyspace(name)
     }
 
-    /// The directory of the store, as it was given to open it.
+    /// The directory of the store, as given when it was opened.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -192,14 +192,14 @@ impl Db {
         all.into_iter().map(info).collect()
     }
 
-    /// Drops a keyspace and everything in it, in one edit of the manifest. Its handles answer `Dropped`;
-    /// snapshots taken before still see it, and its space is given back once they are gone.
+    /// Drops a keyspace and everything in it, in one edit of the manifest. Its handles answer `Dropped`.
+    /// Older snapshots still see it; its space is freed once they are dropped.
     ///
     /// # Errors
     /// `NoKeyspace` if there is none of that name, `ReadOnly`, `Latched`, `Io`.
     ///
     /// # Cost
-    /// One sync of the manifest, whatever the size.
+    /// One sync of the manifest, independent of the size.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -214,15 +214,15 @@ impl Db {
         self.handle.drop_keyspace(name)
     }
 
-    /// Reads every table, and every log that is not in use, and says what is damaged; the store goes on
-    /// meanwhile. `progress` is called before each file. What is only in memory is not looked at; of a store
-    /// that is closed, [`inspect::verify`](crate::inspect::verify) checks everything.
+    /// Reads every table, and every log that is not in use, and reports damage. The store stays usable
+    /// meanwhile. `progress` is called before each file. Data that is only in memory is not checked;
+    /// [`inspect::verify`](crate::inspect::verify) checks everything in a closed store.
     ///
     /// # Errors
-    /// `Closed`, `Io`. Damage is no error: it is in the report.
+    /// `Closed`, `Io`. Damage is no error: the report lists it.
     ///
     /// # Cost
-    /// Reads all tables once, past the cache, in pieces of 1 MiB.
+    /// Reads all tables once, bypassing the cache, in pieces of 1 MiB.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -239,7 +239,7 @@ impl Db {
         inspect::verify_open(&self.handle, progress)
     }
 
-    /// An empty batch: its writes become visible, and durable, together or not at all, over all keyspaces.
+    /// An empty batch: its writes, to any keyspaces, become visible and durable together or not at all.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -256,10 +256,10 @@ impl Db {
         Batch::new(&self.handle)
     }
 
-    /// The store as it is now, to read from as long as the snapshot is kept.
+    /// A snapshot: the store as it is now, readable as long as the snapshot is kept.
     ///
     /// # Cost
-    /// No device access. A snapshot keeps the memory and files of its moment: a long one costs space.
+    /// No device access. A snapshot pins the memory and files of its moment: a long-lived one costs space.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -296,7 +296,7 @@ impl Db {
         self.handle.sync_log()
     }
 
-    /// Writes what is in memory to tables, and waits for it.
+    /// Flushes: writes the items in memory to tables, and waits until that is done.
     ///
     /// # Errors
     /// `ReadOnly`, `Latched`, `Full`, `Io`.
@@ -314,9 +314,9 @@ impl Db {
         self.handle.flush()
     }
 
-    /// Flushes, and merges every keyspace into one run without overwritten items and tombstones; waits for
-    /// it. Writes that come meanwhile do not keep it; ingests that come before the next flush are merged too,
-    /// so that one after the other into the same keyspace, without end, keep it from ending.
+    /// Flushes, then merges every keyspace into one run without overwritten items and tombstones. Waits until
+    /// that is done. Concurrent writes do not prolong the wait. Ingests before the next flush are merged too,
+    /// so an endless series of ingests into one keyspace keeps the call from returning.
     ///
     /// # Errors
     /// `ReadOnly`, `Latched`, `Full`, `Corrupt`, `Io`.
@@ -339,19 +339,19 @@ impl Db {
         self.handle.compact()
     }
 
-    /// Makes a second store in the directory `path`, which must not exist or be empty: with every write
-    /// acknowledged before the call, and perhaps the first ones of those made during it. Both stores go on by
-    /// themselves.
+    /// Makes a second store in the directory `path`, which must be missing or empty. The second store has
+    /// every write acknowledged before the call, and perhaps the first ones of the writes made during the
+    /// call. The two stores are then independent.
     ///
-    /// Tables are linked where the file systems let it, so that they take no space until one of the stores
-    /// merges them away; else they are copied. What a failed call made is removed; what a crash left of one
-    /// is not a store, and is removed by hand.
+    /// Tables are hard-linked where the file systems allow it, so that they take no extra space until one of
+    /// the stores merges them away. Otherwise they are copied. The files of a failed call are removed. Files
+    /// left by a crash during the call are not a store, and must be removed by hand.
     ///
     /// # Errors
     /// `Foreign` if the directory is not empty, `ReadOnly`, `Latched`, `Locked`, `Permission`, `Full`, `Io`.
     ///
     /// # Cost
-    /// A flush, a link for each table (or its copy), and a few syncs.
+    /// A flush, a link or copy of each table, and a few syncs.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -369,10 +369,10 @@ impl Db {
         self.handle.checkpoint(path.as_ref())
     }
 
-    /// Waits until no flush or merge is due; starts none of its own.
+    /// Waits until no flush or merge is due. The call itself starts none.
     ///
     /// # Errors
-    /// What stopped the background work, if something did.
+    /// The error that stopped the background work, if there is one.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -385,10 +385,10 @@ impl Db {
         self.handle.settle()
     }
 
-    /// Closes the store for all its handles: syncs the log, stops background work, gives up the lock.
+    /// Closes the store for all its handles: syncs the log, stops background work, releases the lock.
     ///
     /// # Errors
-    /// What failed meanwhile, also in the background. The store is closed all the same.
+    /// The error of closing, or of background work before. The store is closed in any case.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -404,10 +404,10 @@ impl Db {
         self.handle.close()
     }
 
-    /// Counters and sizes now.
+    /// Current counters and sizes.
     ///
     /// # Cost
-    /// Walks the tables in memory and what is in write buffers; no device access.
+    /// Walks the list of tables and the items in write buffers, all in memory; no device access.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -421,7 +421,7 @@ impl Db {
         self.handle.stats()
     }
 
-    /// Every setting of the open store, with its default and what it does.
+    /// Every setting of the open store, with its default and its meaning.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -1,8 +1,8 @@
-//! When a write is acknowledged.
+//! Durability of writes: the moment of their acknowledgement.
 
 use crate::engine::Until;
 
-/// When a write is acknowledged.
+/// The moment at which a write is acknowledged.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -18,11 +18,11 @@ use crate::engine::Until;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Once the kernel has it: it survives the process. Power loss may take the latest writes, never older
-    /// ones before them.
+    /// Once the kernel has the write, which then survives the end of the process. Power loss may lose the
+    /// latest writes, never older ones before them.
     #[default]
     Buffered,
-    /// Once the device has it: it survives power loss.
+    /// Once the device has the write durably, which then survives power loss.
     Sync,
 }
 

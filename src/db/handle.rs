@@ -1,9 +1,9 @@
-//! The part of a store that each of its handles holds.
+//! The reference to a store that all its handles share.
 
 use crate::base::sync::Arc;
 use crate::engine::Store;
 
-/// What every handle holds: the store closes with the last of them.
+/// The shared part of every handle. The store closes when the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(super) store: Arc<Store>,
@@ -20,11 +20,12 @@ impl std::ops::Deref for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.store.is_forked() {
-            // The store is the other process's, and so are its files; its threads are not here to be joined.
+            // The store and its files belong to the parent process. Its threads do not exist here and cannot
+            // be joined.
             std::mem::forget(Arc::clone(&self.store));
             return;
         }
-        // Nobody is left to be told; `close` tells.
+        // There is no caller to return the error to; `Db::close` returns it.
         if let Err(error) = self.store.close() {
             log::warn!("closing the store: {error}");
         }

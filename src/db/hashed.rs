@@ -1,4 +1,4 @@
-//! Hashed keyspaces: their items lie in the order of their keys' hashes.
+//! Hashed keyspaces: their items are ordered by the hashes of their keys.
 
 use std::fmt;
 
@@ -18,14 +18,14 @@ use super::range::{self, Cursor};
 use super::snapshot::KeyspaceAt;
 use super::value::Value;
 
-/// Longest position of a walk: a byte and a name before a stored key.
+/// Maximum length of an iteration position: a length byte, a partition name and a stored key.
 const POSITION_BYTES_MAX: usize = 1 + PARTITION_NAME_BYTES_MAX + KEY_BYTES_MAX;
 
-/// A keyspace whose keys have no order: they are looked up one by one, or all are walked through.
+/// A keyspace whose keys have no order: a caller looks up single keys or iterates over all items.
 ///
-/// Its items lie in the order of their keys' hashes, which the store's secret seeds. There are no ranges,
-/// prefixes or range deletes, and no ingest. Keys have at most 65,524 bytes. The caller or its keys may name
-/// partitions of it: see [`Partitioning`].
+/// Its items are ordered by the hashes of their keys, seeded by the store's secret. There are no ranges,
+/// prefixes or range deletes, and no ingest. Keys have at most 65,524 bytes. It may be divided into
+/// partitions, named by the caller or by its keys: see [`Partitioning`].
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -44,11 +44,11 @@ impl KeyspaceBuilder<Hashed> {
     /// Opens the keyspace, or makes it.
     ///
     /// # Errors
-    /// As for one that is ordered; `Mismatch` if there is an ordered one of that name.
+    /// As for an ordered keyspace; `Mismatch` if an ordered keyspace has that name.
     ///
     /// # Cost
-    /// One sync of the manifest if it is made or its settings change; for the first hashed one of a store the
-    /// manifest is rewritten.
+    /// One sync of the manifest if the keyspace is made or its settings change. The first hashed keyspace of
+    /// a store rewrites the manifest.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -66,8 +66,8 @@ impl KeyspaceBuilder<Hashed> {
 }
 
 impl KeyspaceBuilder<Hashed> {
-    /// Divides it into partitions, each a trie of its own: see [`Partitioning`]. Which kind of partitions it
-    /// has is fixed when it is made. What `open` returns is of the kind of the partitioning.
+    /// Divides the keyspace into partitions, each a trie of its own: see [`Partitioning`]. The partitioning
+    /// is fixed when the keyspace is made. Its kind determines the type that `open` returns.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -92,11 +92,12 @@ impl KeyspaceBuilder<(Hashed, Explicit)> {
     /// Opens the keyspace, or makes it without a partition.
     ///
     /// # Errors
-    /// As for one that is not divided; `Mismatch` if it exists and is ordered, or not divided so.
+    /// As for an undivided keyspace; `Mismatch` if the keyspace exists and is ordered, has another
+    /// partitioning or none.
     ///
     /// # Cost
-    /// One sync of the manifest if it is made or its settings change; for the first of a store that is hashed
-    /// or divided the manifest is rewritten.
+    /// One sync of the manifest if the keyspace is made or its settings change. The first hashed or divided
+    /// keyspace of a store rewrites the manifest.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -113,15 +114,15 @@ impl KeyspaceBuilder<(Hashed, Explicit)> {
 }
 
 impl KeyspaceBuilder<(Hashed, ByKey)> {
-    /// Opens the keyspace, or makes it without a partition. Later it may be opened without its partitioning.
+    /// Opens the keyspace, or makes it without a partition. Later opens may omit the partitioning.
     ///
     /// # Errors
-    /// As for one that is not divided; `Invalid` also for [`Partitioning::ranges`], which needs an order of
-    /// keys; `Mismatch` if the keyspace exists and is ordered, or not divided so.
+    /// As for an undivided keyspace; `Invalid` also for [`Partitioning::ranges`], which needs an order of
+    /// keys; `Mismatch` if the keyspace exists and is ordered, has another partitioning or none.
     ///
     /// # Cost
-    /// One sync of the manifest if it is made or its settings change; for the first of a store that is hashed
-    /// or divided the manifest is rewritten.
+    /// One sync of the manifest if the keyspace is made or its settings change. The first hashed or divided
+    /// keyspace of a store rewrites the manifest.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -184,7 +185,7 @@ impl Keyspace<Any> {
         Ok(Keyspace::new(&handle, keyspace))
     }
 
-    /// The same keyspace as one that is hashed.
+    /// The same keyspace as a hashed one.
     ///
     /// # Errors
     /// `Mismatch` if it is ordered.
@@ -211,7 +212,7 @@ impl<K> Keyspace<K> {
         self.handle().stored_key(self.engine(), key)
     }
 
-    /// The same for a write.
+    /// The key as it is stored, for a write.
     ///
     /// # Errors
     /// `TooLarge` for a key that is too long for a hashed keyspace.
@@ -228,7 +229,7 @@ impl<K> Keyspace<K> {
 }
 
 impl Keyspace<Hashed> {
-    /// All items, in no order that means anything, as of the moment of the call.
+    /// All items in an unspecified order, as of the moment of the call.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -248,9 +249,10 @@ impl Keyspace<Hashed> {
         Unordered::new(self, None, None)
     }
 
-    /// The items behind a position of an earlier walk through this keyspace, also one of before the store was
-    /// opened last. Each item that is there all along is met once in both together. If the position is in a
-    /// partition that was dropped since, they are those of the partitions behind it.
+    /// The items behind a position of an earlier iteration over this keyspace. The position stays valid when
+    /// the store is reopened. The two iterations together yield each item that exists all along exactly once.
+    /// If the position is in a partition that was dropped since, the items of the following partitions are
+    /// returned.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -270,7 +272,7 @@ impl Keyspace<Hashed> {
         Unordered::new(self, None, Some(position.as_ref()))
     }
 
-    /// Whether it has no item.
+    /// Whether the keyspace has no item.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -286,7 +288,7 @@ impl Keyspace<Hashed> {
         Ok(self.iter_unordered().next().transpose()?.is_none())
     }
 
-    /// As [`Keyspace::exact_len`] of ordered ones.
+    /// As [`Keyspace::exact_len`] of an ordered keyspace.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -305,7 +307,7 @@ impl Keyspace<Hashed> {
         range::counted(self.iter_unordered().cursor, progress)
     }
 
-    /// As [`Keyspace::approximate_len`] of ordered ones.
+    /// As [`Keyspace::approximate_len`] of an ordered keyspace.
     ///
     /// # Errors
     /// `Dropped`, `Closed`.
@@ -363,8 +365,8 @@ impl KeyspaceAt<Hashed> {
     }
 }
 
-/// The items of a hashed keyspace; each is read when it is asked for. After an error it ends. If keys divide
-/// the keyspace, the items of a partition come together, and partitions in the order of their names.
+/// An iterator over the items of a hashed keyspace. Each item is read on demand. The iterator ends after an
+/// error. If keys divide the keyspace, it yields one partition after the other, in the order of their names.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -381,7 +383,8 @@ impl KeyspaceAt<Hashed> {
 /// ```
 pub struct Unordered {
     cursor: Cursor,
-    /// The position behind the item that it yielded last; before the first, that of an earlier walk.
+    /// The position behind the last yielded item; before the first item, the position of an earlier
+    /// iteration, if one was given.
     last: Option<Vec<u8>>,
     has_begun: bool,
     is_over: bool,
@@ -391,12 +394,12 @@ impl Unordered {
     fn new(keyspace: &Keyspace<Hashed>, at: Option<&Arc<Point>>, after: Option<&[u8]>) -> Unordered {
         let (handle, keyspace) = keyspace.parts();
         let cursor = Cursor::new(&handle, &keyspace, at, range::all());
-        // Longer bytes are no position of ours.
+        // Longer bytes are not a position of this store.
         let after = after.map(|position| &position[..position.len().min(POSITION_BYTES_MAX)]);
         Unordered { cursor, last: after.map(<[u8]>::to_vec), has_begun: false, is_over: false }
     }
 
-    /// Where it is, for [`Keyspace::iter_unordered_after`]: bytes of which only this store knows the meaning.
+    /// The current position, for [`Keyspace::iter_unordered_after`]: bytes with a meaning only to this store.
     /// `None` before the first item.
     ///
     /// ```
@@ -434,8 +437,8 @@ impl Unordered {
     }
 }
 
-/// Partition and stored key of a position in a keyspace that keys divide: a byte with the length of the name,
-/// the name, the key. Of bytes that are no position the missing parts are empty.
+/// Partition name and stored key of a position in a keyspace that keys divide: a byte with the length of the
+/// name, the name, the key. Missing parts of invalid positions are empty.
 fn split(position: &[u8]) -> (&[u8], &[u8]) {
     let (name_bytes, rest) = position.split_first().unwrap_or((&0, &[]));
     rest.split_at(rest.len().min(usize::from(*name_bytes)))

@@ -1,4 +1,4 @@
-//! Ingests: the face of loading sorted items.
+//! Ingests: the API to load sorted items.
 
 use crate::base::error::Result;
 use crate::base::sync::Arc;
@@ -7,22 +7,22 @@ use crate::engine::publish::keyspace;
 
 use super::handle::Handle;
 
-/// Items on their way into a keyspace, in ascending order of their keys, each key once.
+/// A bulk load of items into a keyspace, in ascending order of their keys, each key once.
 ///
-/// [`Keyspace::ingest`](super::Keyspace::ingest) begins one; [`put`](Ingest::put) adds to it and
-/// [`finish`](Ingest::finish) makes all of it part of the store, at one moment and durable: after a crash all
-/// of it is there or none. Dropped before that it is given up, and leaves nothing; so a source that may fail
-/// needs no more than `?`.
+/// [`Keyspace::ingest`](super::Keyspace::ingest) begins an ingest, and [`put`](Ingest::put) adds items.
+/// [`finish`](Ingest::finish) makes all items visible and durable at one moment: after a crash all of them
+/// exist or none. An ingest dropped before that is aborted and leaves nothing, so a source that may fail
+/// needs only `?`.
 ///
-/// Each item is written once, and by no merge again as long as nothing overlaps it: neither to the log nor to
-/// a write buffer. The keyspace may hold anything before, also the same keys: the ingested values win over
-/// whatever was written before `finish`, range deletes included. It may be read and written all along: what
-/// is written while `finish` runs is ordered before or after the whole of the ingest. Snapshots and iterators
-/// that were begun before do not see it.
+/// Each item is written once, directly to a table: not to the log, not to a write buffer, and by no merge
+/// again as long as no other table overlaps its range. The keyspace may already have items, also with the
+/// same keys: the ingested values win over all writes before `finish`, range deletes included. Reads and
+/// writes may continue all along: a write during `finish` is ordered before or after the whole ingest. Older
+/// snapshots and iterators do not see it.
 ///
-/// Where keys divide the keyspace into partitions, an ingest may go over any number of them. Those that are
-/// missing are made as their first items come, and stay if it is given up; if one is dropped meanwhile, the
-/// ingest answers `Dropped`.
+/// Where keys divide the keyspace into partitions, an ingest may span any number of them. Missing partitions
+/// are made with their first item, and stay if the ingest is aborted. If a partition of the ingest is dropped
+/// meanwhile, the ingest fails with `Dropped`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,7 +45,7 @@ use super::handle::Handle;
 /// ```
 #[derive(Debug)]
 pub struct Ingest {
-    // Before the handle: what it gives up is removed while the store is open.
+    // Declared before the handle, so that an aborted ingest removes its files while the store is open.
     ingest: ingest::Ingest,
     _handle: Arc<Handle>,
 }
@@ -55,17 +55,17 @@ impl Ingest {
         Ok(Ingest { ingest: ingest::Ingest::begin(handle, keyspace)?, _handle: Arc::clone(handle) })
     }
 
-    /// Adds `value` under `key`, which must come after all keys so far by the order of unsigned bytes.
+    /// Adds `value` under `key`, which must be greater than all keys so far, compared as unsigned bytes.
     ///
     /// # Errors
-    /// `TooLarge` for a key or value over its limit, which is then left out: the ingest can go on. After any
-    /// other error it is over and nothing is left of it: `NotAscending` for a key that does not come after
-    /// the one before, `Full` while the disk is full, `Memory` if the memory budget has no room for one more
+    /// `TooLarge` for a key or value over its limit; the item is then left out and the ingest can continue.
+    /// Any other error aborts the ingest, which leaves nothing: `NotAscending` for a key not greater than the
+    /// previous one, `Full` while the disk is full, `Memory` if the memory budget has no room for one more
     /// partition, `Io`, `Dropped`, `Latched`, `Closed`.
     ///
     /// # Cost
-    /// No allocation an item. Two syncs for the first item of a partition that is to be made. Memory of a
-    /// table's filter and fences and a buffer, which the cache leaves.
+    /// No allocation per item. Two syncs for the first item of a new partition. Memory for a table's filter
+    /// and fences and a buffer, taken from the cache.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -83,17 +83,19 @@ impl Ingest {
         self.ingest.put(key.as_ref(), value.as_ref())
     }
 
-    /// Makes all items part of the keyspace, at one moment. When it returns they are durable, and so is every
-    /// write acknowledged before.
+    /// Makes all items visible in the keyspace at one moment. When the call returns they are durable, and so
+    /// is every write acknowledged before.
     ///
     /// # Errors
-    /// `Full`, `Io`, `Dropped`, `Latched`, `Closed`; what ended the ingest before, if something did. Nothing
-    /// is there then; after an error that latched the store all of it may be, once that is opened again.
+    /// `Full`, `Io`, `Dropped`, `Latched`, `Closed`; the error that aborted the ingest before, if there was
+    /// one. After an error no item is visible. If the error latched the store, all items may be visible after
+    /// the store is reopened.
     ///
     /// # Cost
-    /// A few syncs. If write buffers hold something between its keys, they are flushed first; it waits for
-    /// the merge of the keyspace that is under way. Writers wait for a sync of the log and one of the
-    /// manifest, and if they write between its keys for the flush of what they wrote meanwhile.
+    /// A few syncs. If write buffers have items in the ingest's key range, they are flushed first. The call
+    /// waits for a running merge of the keyspace. Writers wait for a sync of the log and one of the manifest.
+    /// If they write within the ingest's key range, they also wait for the flush of the writes made
+    /// meanwhile.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -112,7 +114,7 @@ impl Ingest {
         self.ingest.finish()
     }
 
-    /// Items put so far.
+    /// Number of items put so far.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -128,7 +130,7 @@ impl Ingest {
         self.ingest.items()
     }
 
-    /// Bytes of their keys and values.
+    /// Total bytes of their keys and values.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -1,11 +1,11 @@
-//! Ranges of keys as programs write them.
+//! Ranges of keys, as callers pass them.
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use super::range::of_prefix;
 
-/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b`, a pair of [`Bound`]s, or a [`Prefix`],
-/// whatever the keys are kept in.
+/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b`, a pair of [`Bound`]s, or a [`Prefix`]. Keys
+/// may be of any type of bytes.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -24,16 +24,17 @@ use super::range::of_prefix;
 /// ```
 pub trait KeyRange: Sealed {}
 
-/// What the crate knows of one.
+/// The crate's conversion of a range.
 pub trait Sealed {
-    /// First and last key.
+    /// Lower and upper bound of the range.
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
 
-/// All keys that begin with a prefix, as a range; from behind one of them on, if that is said.
+/// All keys that begin with a prefix, as a range; with [`after`](Prefix::after), only the keys after a given
+/// one.
 ///
-/// [`Keyspace::prefix`](crate::Keyspace::prefix) is the short way to their items. This is for all else that
-/// takes a range, and for going on where a page ended.
+/// [`Keyspace::prefix`](crate::Keyspace::prefix) is a shorthand that returns their items. This type is for
+/// other functions that take a range, and for continuing after the end of a page.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -73,7 +74,7 @@ impl Prefix {
         Prefix { prefix: own(prefix), after: None }
     }
 
-    /// Those of them that come after `key`.
+    /// Only the keys of the prefix that come after `key`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -69,7 +69,7 @@ pub enum Any {}
 pub enum Kind {
     /// A tree: keys in order.
     Ordered,
-    /// Its keys have no order.
+    /// Keys have no order.
     Hashed,
 }
 
@@ -88,18 +88,18 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct KeyspaceInfo {
-    /// Its name.
+    /// Name of the keyspace.
     pub name: String,
-    /// Its kind.
+    /// Kind of the keyspace.
     pub kind: Kind,
-    /// Whether the caller names its partitions: see [`Partitioned`]. A keyspace that is divided by its keys
-    /// is read and written as one that is not divided.
+    /// Whether the caller names the partitions: see [`Partitioned`]. A keyspace that is divided by its keys
+    /// is read and written like an undivided one.
     pub is_partitioned: bool,
-    /// How it is divided; `None` if it is not.
+    /// The partitioning of the keyspace; `None` if it is not divided.
     pub partitioning: Option<PartitioningInfo>,
 }
 
-/// What a get did, step by step.
+/// The steps of a get, with the cost of each.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -137,17 +137,17 @@ pub struct Trace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TraceStep {
-    /// Its name.
+    /// Name of the step.
     pub name: &'static str,
-    /// Nanoseconds in it, over all times.
+    /// Total nanoseconds spent in the step.
     pub ns: u64,
-    /// Bytes loaded or looked into.
+    /// Bytes loaded or searched.
     pub bytes: u64,
-    /// Times it was entered.
+    /// Number of times the get entered the step.
     pub count: u64,
 }
 
-/// Opens or makes a keyspace.
+/// A builder that opens or makes a keyspace.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -180,7 +180,7 @@ impl<K> KeyspaceBuilder<K> {
 }
 
 impl KeyspaceBuilder {
-    /// Divides the keyspace into partitions. What `open` returns is of the kind of the partitioning.
+    /// Divides the keyspace into partitions. The partitioning's kind determines the type that `open` returns.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -204,7 +204,7 @@ impl KeyspaceBuilder {
     /// `Latched`, `Full`, `Io`.
     ///
     /// # Cost
-    /// One sync of the manifest if it is made or its settings change.
+    /// One sync of the manifest if the keyspace is made or its settings change.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -227,11 +227,11 @@ impl KeyspaceBuilder<Explicit> {
     /// Opens the keyspace, or makes it without a partition.
     ///
     /// # Errors
-    /// As for one that is not divided; `Mismatch` if it exists and is not divided so.
+    /// As for an undivided keyspace; `Mismatch` if the keyspace exists with another partitioning or none.
     ///
     /// # Cost
-    /// One sync of the manifest if it is made or its settings change; for the first of a store that is
-    /// divided the manifest is rewritten.
+    /// One sync of the manifest if the keyspace is made or its settings change. The first divided keyspace of
+    /// a store rewrites the manifest.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -249,8 +249,8 @@ impl KeyspaceBuilder<Explicit> {
 
 impl<K> KeyspaceBuilder<K> {
     /// Sets a keyspace setting by its name in [`Keyspace::settings`], to a number or the name of a value. For
-    /// a keyspace that exists it applies to tables written from now on. A wrong name or value is reported by
-    /// `open`.
+    /// an existing keyspace the setting applies to tables written from now on. `open` reports a wrong name or
+    /// value.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -271,14 +271,14 @@ impl<K> KeyspaceBuilder<K> {
         self
     }
 
-    /// Opens one that is divided.
+    /// Opens a divided keyspace.
     pub(super) fn open_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::Keyspace>)> {
         let (checked, rule) = self.divided()?;
         let keyspace = checked.handle.open_divided(&checked.name, &checked.given, &rule)?;
         Ok((checked.handle, keyspace))
     }
 
-    /// Checks what was given of one that is divided; its rule.
+    /// Checks the options of a divided keyspace, and takes out its rule.
     pub(super) fn divided(mut self) -> Result<(KeyspaceBuilder<K>, Rule)> {
         let partitioning = self.partitioning.take().expect("the kind is the partitioning's");
         if let Err(fault) = &partitioning.rule {
@@ -327,7 +327,7 @@ pub struct Keyspace<K> {
 }
 
 impl<K> fmt::Debug for Keyspace<K> {
-    /// Its name, and the directory of its store.
+    /// Prints the name of the keyspace and the directory of its store.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, store) = (self.keyspace.full_name(), self.handle.storage().path());
         f.debug_struct("Keyspace").field("name", &name).field("store", &store).finish()
@@ -340,18 +340,18 @@ impl<K> Clone for Keyspace<K> {
     }
 }
 
-/// Where one write goes.
+/// The tree that a single write goes to.
 enum OneTree {
     Of(Arc<keyspace::Keyspace>),
-    /// There is nothing to delete.
+    /// The delete has no partition, so there is nothing to delete.
     None,
-    /// It may be of several partitions, or make one.
+    /// The write may span several partitions, or make one.
     Several,
 }
 
 thread_local! {
-    /// The encoding of a single write, for its memory. It is taken out while it is in use: a write inside
-    /// another one, from a logger for example, uses a buffer of its own.
+    /// A reusable buffer for the encoding of a single write. The buffer is taken out while in use: a nested
+    /// write, from a logger for example, uses a buffer of its own.
     static ONE: Cell<Items> = Cell::default();
 }
 
@@ -368,23 +368,24 @@ impl<K> Keyspace<K> {
         &self.keyspace
     }
 
-    /// What a future of it holds.
+    /// The two references that a future of this keyspace holds.
     pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<keyspace::Keyspace>) {
         (Arc::clone(&self.handle), Arc::clone(&self.keyspace))
     }
 
-    /// What is read in its place as of a snapshot of the store of `handle`, which is another: nothing.
+    /// A stand-in for reads at a snapshot of another store, the store of `handle`. Its reads fail with
+    /// `Invalid`.
     pub(crate) fn stand_in(&self, handle: &Arc<Handle>) -> Keyspace<K> {
         Keyspace::new(handle, handle.stand_in(&self.keyspace))
     }
 
-    /// What the engine knows it as; `Dropped` if it was dropped.
+    /// The engine's keyspace; `Dropped` if it was dropped.
     pub(crate) fn live(&self) -> Result<&keyspace::Keyspace> {
         self.keyspace.check_live()?;
         Ok(&self.keyspace)
     }
 
-    /// Its name; of a partition that of its keyspace.
+    /// Name of the keyspace; for a partition, the name of its keyspace.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -397,7 +398,7 @@ impl<K> Keyspace<K> {
         &self.keyspace.name
     }
 
-    /// Its name among the partitions of its keyspace, if it is one; see [`Partitioned`].
+    /// Name of the partition within its keyspace, if this handle is of a partition; see [`Partitioned`].
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -410,15 +411,15 @@ impl<K> Keyspace<K> {
         self.keyspace.partition_name()
     }
 
-    /// Writes `value` under `key`, in place of what was there.
+    /// Writes `value` under `key`, and replaces any earlier value.
     ///
     /// # Errors
     /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB, `Full` while the disk is full,
-    /// `Dropped`, `ReadOnly`, `Latched`, `Io`. Nothing is visible then.
+    /// `Dropped`, `ReadOnly`, `Latched`, `Io`. After an error the write is not visible.
     ///
     /// # Cost
-    /// One append to the log, shared with writers at the same moment; a sync too with
-    /// [`Durability::Sync`](super::Durability).
+    /// One append to the log, shared with concurrent writers. With [`Durability::Sync`](super::Durability)
+    /// also one sync.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -457,7 +458,7 @@ impl<K> Keyspace<K> {
         self.write_one((ItemKind::Put, key.as_ref(), value.as_ref()), Some(durability.until()))
     }
 
-    /// Removes `key`; no error if it is not there.
+    /// Removes `key`; no error if the key does not exist.
     ///
     /// # Errors
     /// As [`Keyspace::put`].
@@ -495,22 +496,22 @@ impl<K> Keyspace<K> {
         self.write_one((ItemKind::Delete, key.as_ref(), &[]), Some(durability.until()))
     }
 
-    /// Removes every key that there is; the keyspace, its settings and its handles stay.
+    /// Removes every key. The keyspace, its settings and its handles stay.
     ///
-    /// It is one write, whatever there is: ordered and durable like any other, in a
-    /// [`Batch`](super::Batch::clear_keyspace) together with others. Keys are gone when it returns, also
-    /// after a crash; snapshots from before still see them.
+    /// A clear is one write, of any number of keys. It is ordered and durable like any other write, and can
+    /// be part of a [`Batch`](super::Batch::clear_keyspace). When it returns the keys are gone, also after a
+    /// crash. Older snapshots still see them.
     ///
-    /// Their space on disk comes back after the next flush ([`Db::flush`](super::Db::flush) if it is not to
-    /// wait for one): tables are then dropped without being read, whatever their size. What a snapshot sees
-    /// stays until the snapshot goes; a file that has items of other keyspaces too, as flushes write them,
-    /// until merges have taken those out.
+    /// The next flush frees their space on disk; [`Db::flush`](super::Db::flush) starts one at once. Tables
+    /// of any size are then dropped without being read. Tables that a snapshot sees stay until the snapshot
+    /// is dropped. A file that also has items of other keyspaces, as flushes write them, stays until merges
+    /// have moved those items.
     ///
     /// # Errors
     /// As [`Keyspace::put`].
     ///
     /// # Cost
-    /// As [`Keyspace::put`]. The first flush after it makes one more edit of the manifest.
+    /// As [`Keyspace::put`]. The next flush makes one more edit of the manifest.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -541,16 +542,17 @@ impl<K> Keyspace<K> {
         } else {
             keyspace.tree
         };
-        // A destructor of another thread-local finds this one destroyed: its write has a fresh buffer.
+        // A write from the destructor of another thread-local may find `ONE` destroyed, and then uses a fresh
+        // buffer.
         let mut items = ONE.try_with(Cell::take).unwrap_or_default();
         items.clear();
         let written = items.push(tree, kind, key, value).and_then(|()| self.handle.write(&items, until));
-        // As above: the buffer is dropped then.
+        // If `ONE` is destroyed the buffer is dropped.
         let _ = ONE.try_with(|one| one.set(items));
         written
     }
 
-    /// Where one write goes in a keyspace that keys divide.
+    /// The tree that a single write goes to, in a keyspace that is divided by its keys.
     fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
         if kind == ItemKind::DeleteRange {
@@ -561,7 +563,7 @@ impl<K> Keyspace<K> {
             check_item(key, value)?;
         }
         Ok(match partitions.get(&self.keyspace.name_of(key)?) {
-            // The record has to begin with its entry.
+            // The manifest may not have the partition yet: the log record must begin with its entry.
             Some(partition) if partition.made().is_some() => OneTree::Several,
             Some(partition) => OneTree::Of(partition),
             None if kind == ItemKind::Delete => OneTree::None,
@@ -583,7 +585,8 @@ impl<K> Keyspace<K> {
     /// `Corrupt` if a block it needs is damaged, `Io` if one cannot be read, `Dropped`.
     ///
     /// # Cost
-    /// No device read if memtable or cache has it; else one, and rarely more. No lock, one allocation.
+    /// No device read if the memtable or the cache has the key; else one, and rarely more. No lock, one
+    /// allocation.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -599,16 +602,16 @@ impl<K> Keyspace<K> {
         self.lookup((key.as_ref(), Wants::Value), None, |value| value.map(Value::copy))
     }
 
-    /// Hands the value under `key` to `take`, and returns what that returns.
+    /// Passes the value under `key` to `take`, and returns the result of `take`.
     ///
-    /// `take` may take its time, and may read and write: the store keeps no more for it than the value.
+    /// `take` may be slow, and may read and write: meanwhile the store pins only the value.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
     ///
     /// # Cost
-    /// As [`Keyspace::get`], without the allocation. A value of up to 512 bytes, or one that is still in a
-    /// write buffer, is copied; a longer one is handed out where it lies in the cache, which keeps its block
+    /// As [`Keyspace::get`], without the allocation. A value of up to 512 bytes, or one still in a write
+    /// buffer, is copied. A longer value is passed as a reference into the cache, which pins its block
     /// meanwhile.
     ///
     /// ```
@@ -624,7 +627,8 @@ impl<K> Keyspace<K> {
         self.lookup_apart(key.as_ref(), None, |value| value.map(take))
     }
 
-    /// Puts the value under `key` into `buffer`, in place of what it held; `false` if there is none.
+    /// Replaces the contents of `buffer` by the value under `key`. Returns `false` if there is no value;
+    /// `buffer` is then empty.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -648,14 +652,14 @@ impl<K> Keyspace<K> {
         })
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` exists.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
     ///
     /// # Cost
-    /// As [`Keyspace::get`], without the allocation; a value of 16 KiB or more is not read where its key is
-    /// of at most 128 bytes.
+    /// As [`Keyspace::get`], without the allocation. A value of 16 KiB or more is not read if its key has at
+    /// most 128 bytes.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -669,16 +673,17 @@ impl<K> Keyspace<K> {
         self.lookup((key.as_ref(), Wants::Presence), None, |value| value.is_some())
     }
 
-    /// The values under `keys`, in their order; a key may be asked for twice, and any number at once.
+    /// The values under `keys`, in the order of `keys`. There may be any number of keys, and duplicates.
     ///
-    /// What is not in memory is read together, so that a device is kept busy by one thread; and lookups take
-    /// turns where one alone would wait for memory. All are of one moment.
+    /// Blocks that are not in memory are read in parallel, so that one thread keeps a device busy. Lookups in
+    /// memory are interleaved to hide cache misses of the processor. All values are of one moment.
     ///
     /// # Errors
     /// As [`Keyspace::get`], if one of the keys cannot be looked up.
     ///
     /// # Cost
-    /// Some 64 keys at a time; each block is read once for all keys in it. An allocation for each value.
+    /// About 64 keys are looked up at a time. Each block is read once for all keys in it. One allocation for
+    /// each value.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -696,18 +701,17 @@ impl<K> Keyspace<K> {
         self.lookup_many(keys, None)
     }
 
-    /// As [`Keyspace::multi_get`], without allocations: hands each value to `take`, or `None`, with the
-    /// number of its key, in no order.
+    /// As [`Keyspace::multi_get`], without allocations: passes each value, or `None`, to `take` with the
+    /// index of its key, in no particular order.
     ///
-    /// `take` may take its time, and may read and write: the store keeps no more for it than the values of 64
-    /// keys.
+    /// `take` may be slow, and may read and write: meanwhile the store pins only the values of 64 keys.
     ///
     /// # Errors
-    /// As [`Keyspace::multi_get`]; `take` has had some values by then.
+    /// As [`Keyspace::multi_get`]; `take` may have received some values before the error.
     ///
     /// # Cost
-    /// As [`Keyspace::multi_get`], without an allocation for each value. Values are copied, or handed out
-    /// where they lie, as by [`Keyspace::get_with`].
+    /// As [`Keyspace::multi_get`], without an allocation for each value. Values are copied, or passed as
+    /// references into the cache, as by [`Keyspace::get_with`].
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -761,7 +765,7 @@ impl<K> Keyspace<K> {
         keys.iter().map(|key| self.stored(key.as_ref())).collect()
     }
 
-    /// The keyspace, if it may be read.
+    /// The keyspace, if it may be read, now or as of the point.
     fn readable(&self, at: Option<&Point>) -> Result<&keyspace::Keyspace> {
         match at {
             Some(point) => range::live_at(&self.handle, &self.keyspace, point).map(|()| &*self.keyspace),
@@ -787,7 +791,7 @@ impl<K> Keyspace<K> {
         self.handle.get_apart(self.readable(at)?, &self.stored(key), at, take)
     }
 
-    /// As [`Keyspace::get`], with what each of its eight steps took.
+    /// As [`Keyspace::get`], with the cost of each of its eight steps.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -822,7 +826,7 @@ impl<K> Keyspace<K> {
         Ok((found, Trace { steps: steps.collect() }))
     }
 
-    /// Gets the key and tells where it looked, what each place said and what that cost.
+    /// Gets the key, and reports the places searched, the outcome of each, and the cost.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -854,7 +858,8 @@ impl<K> Keyspace<K> {
         Ok(Explanation { partition, ..explainer.finish(length) })
     }
 
-    /// The same reads as of `snapshot`. If that is of another open store, each of them answers `Invalid`.
+    /// The same reads as of `snapshot`. If the snapshot is of another open store, each read fails with
+    /// `Invalid`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -871,15 +876,15 @@ impl<K> Keyspace<K> {
         KeyspaceAt::new(self.clone(), snapshot)
     }
 
-    /// Flushes, and merges this keyspace into one run without overwritten items and tombstones, a hashed one
-    /// into such a run for each leaf of its trie, as
-    /// [`Db::compact`](super::Db::compact) does with all; waits for it.
+    /// Flushes, then merges this keyspace into one run without overwritten items and tombstones, and waits
+    /// until that is done. A hashed keyspace becomes such a run for each leaf of its trie.
+    /// [`Db::compact`](super::Db::compact) merges all keyspaces.
     ///
     /// # Errors
     /// `Dropped`, `ReadOnly`, `Latched`, `Full`, `Corrupt`, `Io`.
     ///
     /// # Cost
-    /// Reads and writes the keyspace once. The flush is that of the whole store.
+    /// Reads and writes the keyspace once. The flush is of the whole store.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -898,7 +903,7 @@ impl<K> Keyspace<K> {
         self.handle.compact_keyspace(self.live()?, (Vec::new(), Vec::new()))
     }
 
-    /// Every setting of the keyspace, with its default and what it does.
+    /// Every setting of the keyspace, with its default and its meaning.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -933,12 +938,12 @@ impl<K> Keyspace<K> {
 }
 
 impl Keyspace<Ordered> {
-    /// Items whose keys lie in `range`, in order, from either end. They are those of the moment of the call.
+    /// Items whose keys lie in `range`, in order, from either end, as of the moment of the call.
     ///
     /// # Cost
-    /// One seek a run; then one block read a block of items, unless cached. The first 16 items, if memory has
-    /// them, are read by this call. A key or value of more than 30 bytes is an allocation: a
-    /// [`cursor`](Keyspace::cursor) has none.
+    /// One seek a run; then one device read per block of items, unless the block is cached. This call reads
+    /// the first 16 items if they are in memory. A key or value of more than 30 bytes costs an allocation; a
+    /// [`cursor`](Keyspace::cursor) allocates none.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -988,7 +993,7 @@ impl Keyspace<Ordered> {
         Range::new(&self.handle, &self.keyspace, None, range::all())
     }
 
-    /// Whether there is no key. Looks for the first one.
+    /// Whether there is no key. Searches for the first key.
     ///
     /// # Errors
     /// As [`Keyspace::first`].
@@ -1070,18 +1075,18 @@ impl Keyspace<Ordered> {
         range::first_item(&self.handle, &self.keyspace, None, Direction::Backward)
     }
 
-    /// About how many bytes of table files a range takes: every version and delete in it, with filters and
-    /// indexes, as they are on disk. Writes that are in memory still are not counted; what a delete will free
-    /// is, until merges have done it.
+    /// The approximate size of a range in table files, in bytes on disk: every version and delete in the
+    /// range, with filters and indexes. Writes still in memory are not counted. Deleted items are counted
+    /// until merges remove them.
     ///
-    /// It counts whole blocks: a block too many at each end of the range in each run, or some hundred blocks
-    /// where the index of a table is not in memory.
+    /// It counts whole blocks. The error is up to one block at each end of the range in each run, or about a
+    /// hundred blocks where the index of a table is not in memory.
     ///
     /// # Errors
     /// `Dropped`, `Closed`; `TooLarge` for a bound longer than a key may be.
     ///
     /// # Cost
-    /// No device read: a look at the index of two tables a run, and a sum over those between them.
+    /// No device read: a search of the indexes of two tables a run, and a sum over the tables between them.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -1103,17 +1108,17 @@ impl Keyspace<Ordered> {
         Ok(keys.map_or(0, |(start, end)| self.handle.approximate_bytes(keyspace, (&start, &end))))
     }
 
-    /// As [`Keyspace::compact`], of a range: what is in it is merged into one run without overwritten items
-    /// and tombstones; waits for it.
+    /// As [`Keyspace::compact`], for a range: its items are merged into one run without overwritten items and
+    /// tombstones. Waits until that is done.
     ///
-    /// Tables are merged whole, and the newest of them, those of level 0, all together: some keys beside the
-    /// range are taken along. What was deleted in the range gives its space back.
+    /// Tables are merged whole, and all tables of level 0, the newest, are merged together. So some keys
+    /// outside the range are merged too. The space of items deleted in the range is freed.
     ///
     /// # Errors
     /// As [`Keyspace::compact`]; `TooLarge` for a bound longer than a key may be.
     ///
     /// # Cost
-    /// Reads and writes the tables that have keys of the range. The flush is that of the whole store.
+    /// Reads and writes the tables that have keys of the range. The flush is of the whole store.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -1136,8 +1141,8 @@ impl Keyspace<Ordered> {
         }
     }
 
-    /// Begins to load items that come in the order of their keys, past log and write buffer, straight into
-    /// tables; see [`Ingest`].
+    /// Begins to load sorted items directly into tables, bypassing the log and the write buffer; see
+    /// [`Ingest`].
     ///
     /// # Errors
     /// `Invalid` if a function of keys divides the keyspace, `Dropped`, `ReadOnly`, `Latched`, `Closed`.
@@ -1161,27 +1166,28 @@ impl Keyspace<Ordered> {
         Ingest::begin(&self.handle, &self.keyspace)
     }
 
-    /// About how many keys there are. [`Keyspace::exact_len`] counts them.
+    /// The approximate number of keys. [`Keyspace::exact_len`] counts them.
     ///
-    /// What is in write buffers counts key by key: a key once, by its newest version, and not again if a
-    /// table's filter knows it. Of tables only the numbers of their puts and deletes are known, so this is
-    /// what it may be wrong by:
+    /// Items in write buffers are counted key by key: a key once, by its newest version, and not again if a
+    /// table's filter has it. For tables only the numbers of puts and deletes are known, so the estimate has
+    /// these errors:
     ///
-    /// - a key that several tables have counts once in each, until a merge meets both;
+    /// - a key in several tables counts once in each, until a merge joins them;
     /// - a delete in a table counts as one key less, though the key may be in no table below;
-    /// - what a range delete hides in a table that reaches beyond the range counts, until a merge meets it;
-    /// - a filter takes about one key in a hundred for another; one that is not in memory tells nothing: then
-    ///   a put counts as a new key, and a delete as one of a key that is there.
+    /// - items that a range delete hides count, in a table that extends beyond the range, until a merge
+    ///   removes them;
+    /// - a filter has a false positive for about one key in a hundred. A filter that is not in memory is not
+    ///   asked: then a put counts as a new key, and a delete as a delete of an existing key.
     ///
-    /// It is exact while everything is in write buffers, after [`Db::compact`](super::Db::compact) if nothing
-    /// was written since, and 0 after [`Keyspace::clear`].
+    /// The number is exact while all items are in write buffers, and after
+    /// [`Db::compact`](super::Db::compact) if nothing was written since. It is 0 after [`Keyspace::clear`].
     ///
     /// # Errors
     /// `Dropped`, `Closed`.
     ///
     /// # Cost
-    /// No device read. Time in proportion to the items in write buffers, each of which asks the filters of
-    /// its tables, and to the number of tables.
+    /// No device read. The time is proportional to the number of tables and to the items in write buffers,
+    /// each of which is looked up in the filters of its tables.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -1198,14 +1204,14 @@ impl Keyspace<Ordered> {
         Ok(self.handle.approximate_len(&self.handle.point(), keyspace))
     }
 
-    /// How many keys there are, at one moment at the call, by counting them all. `progress` is told now and
-    /// then how many were counted so far.
+    /// The exact number of keys at the moment of the call, by counting them all. `progress` is called from
+    /// time to time with the count so far.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
     ///
     /// # Cost
-    /// Reads every table once. What is written meanwhile is not seen, and is not kept waiting.
+    /// Reads every table once. Concurrent writes are neither seen nor blocked.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -1223,7 +1229,7 @@ impl Keyspace<Ordered> {
         range::counted(self.cursor(..), progress)
     }
 
-    /// A cursor over the items of `range`: it lends keys and values, goes both ways and seeks.
+    /// A cursor over the items of `range`. It lends keys and values, moves in both directions and seeks.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -1244,12 +1250,12 @@ impl Keyspace<Ordered> {
         Cursor::new(&self.handle, &self.keyspace, None, range.into_bounds())
     }
 
-    /// Removes every key of a range, whatever is in it.
+    /// Removes every key of a range.
     ///
-    /// Costs as much as one write, however many items there are; they take no time in reads and scans after
-    /// it. Their space is given back after the next flush where a table lies in the range as a whole, which
-    /// is then not even read, and by merges at its ends. An empty range writes nothing. In a keyspace that is
-    /// divided by its keys it is one range tombstone for each partition in the range, all in one write.
+    /// The cost is that of one write, for any number of items. Later reads and scans spend no time on the
+    /// removed items. The next flush frees the space of tables that lie wholly in the range, without reading
+    /// them; merges free the space at the ends of the range. An empty range writes nothing. In a keyspace
+    /// that is divided by its keys the write has one range tombstone for each partition in the range.
     ///
     /// # Errors
     /// As [`Keyspace::put`].

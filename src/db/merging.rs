@@ -1,4 +1,4 @@
-//! Ranges of a keyspace whose partitions do not lie in the order of their keys: the merge of a scan of each.
+//! Ranges over a keyspace whose partitions are not in key order: a merge of one scan per partition.
 
 use std::ops::Bound;
 use std::task::{Context, Poll};
@@ -12,25 +12,25 @@ use crate::read::scan::{Merged, Scan};
 
 use super::walk::Reading;
 
-/// See the module.
+/// A merge of scans; see the module.
 pub(super) struct Merging {
     merged: Merged,
     start: Bound<Vec<u8>>,
     direction: Direction,
-    /// For the scans.
+    /// Memory of the scans.
     _grant: Grant,
-    /// Of the scan that is moved by a future, and whether it is under way.
+    /// Reads of the scan that a future moves, and whether that scan is being moved.
     asks: Asks,
     is_moving: bool,
-    /// A step of a future is under way.
+    /// A step of a future has begun and not ended.
     is_stepping: bool,
 }
 
 impl Merging {
-    /// Before the first item from `start` on.
+    /// A merge positioned before the first item from `start` on.
     ///
     /// # Errors
-    /// `Memory` if there is no room for so many scans.
+    /// `Memory` if the budget has no room for the scans.
     pub(super) fn begin(of: &Reading<'_>, start: Bound<Vec<u8>>, direction: Direction) -> Result<Merging> {
         let trees = of.keyspace.trees_in(&of.handle.view_of(of.point).version, (&[], &[]));
         let grant = of.handle.grant_scans(trees.len() as u64 * Merged::TREE_BYTES)?;
@@ -39,7 +39,7 @@ impl Merging {
         Ok(Merging { merged, start, direction, _grant: grant, asks, is_moving: false, is_stepping: false })
     }
 
-    /// Goes to the next item; `false` at the end.
+    /// Moves to the next item; `false` at the end.
     pub(super) fn advance(&mut self, of: &Reading<'_>) -> Result<bool> {
         let Merging { merged, start, direction, .. } = self;
         merged.step();
@@ -50,7 +50,7 @@ impl Merging {
         Ok(merged.scan().is_some())
     }
 
-    /// The same without a wait.
+    /// As `advance`, without blocking.
     pub(super) fn poll_advance(&mut self, of: &Reading<'_>, context: &mut Context<'_>) -> Poll<Result<bool>> {
         let Merging { merged, start, direction, asks, is_moving, is_stepping, .. } = self;
         if !std::mem::replace(is_stepping, true) {
@@ -65,17 +65,17 @@ impl Merging {
         Poll::Ready(Ok(merged.scan().is_some()))
     }
 
-    /// Key and value of the item it stands at.
+    /// Key and value of the current item.
     pub(super) fn item(&self) -> Option<(&[u8], &[u8])> {
         self.merged.item()
     }
 
-    /// The item was copied.
+    /// Releases the value: the item was copied.
     pub(super) fn forget_value(&mut self) {
         self.merged.scan().into_iter().for_each(Scan::forget_value);
     }
 
-    /// A turn of the device that is not taken is another's.
+    /// Gives up the place in the read queue until the next poll.
     pub(super) fn step_aside(&mut self) {
         self.asks.step_aside();
     }

@@ -1,4 +1,4 @@
-//! The public face: handles over the engine. No logic of the store.
+//! The public API: handles over the engine. It has no logic of the store.
 
 mod asynchronous;
 mod batch;

@@ -1,4 +1,4 @@
-//! Keyspaces that are divided into partitions, and how they are divided.
+//! Keyspaces divided into partitions, and their partitionings.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use super::handle::Handle;
 use super::keyspace::{Keyspace, Ordered};
 use super::stats::SettingValue;
 
-/// A keyspace whose partitions are named by the caller: see [`Partitioning::explicit`].
+/// The kind of a partitioning whose partitions the caller names: see [`Partitioning::explicit`].
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -28,11 +28,11 @@ use super::stats::SettingValue;
 #[derive(Clone, Copy, Debug)]
 pub enum Explicit {}
 
-/// How a keyspace is divided into partitions. It is fixed when the keyspace is made.
+/// The rule that divides a keyspace into partitions. It is fixed when the keyspace is made.
 ///
-/// Partitions share the log, the write buffer, the cache and the settings of their keyspace; each has levels
-/// and tables of its own. So a write to any of thousands costs the same, and one is dropped whole: its tables
-/// are let go unread, and no tombstone stays behind.
+/// Partitions share the log, the write buffer, the cache and the settings of their keyspace. Each has its own
+/// levels and tables. So a write costs the same among thousands of partitions as in one. A partition is
+/// dropped whole: its tables are dropped without being read, and no tombstone stays behind.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -52,8 +52,8 @@ pub struct Partitioning<K> {
 }
 
 impl Partitioning<Explicit> {
-    /// The caller names the partition of each item. Identity is partition and key: a key may be in several
-    /// partitions, with a value in each.
+    /// The caller names the partition of each item. Partition and key together identify an item: a key may be
+    /// in several partitions, with a value in each.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -89,7 +89,7 @@ impl<K> fmt::Debug for Partitioning<K> {
     }
 }
 
-/// A keyspace that is divided into partitions that the caller names. Items are read and written through
+/// A keyspace divided into partitions that the caller names. Items are read and written through
 /// [`Partitioned::partition`]. Clones are handles of the same keyspace; threads may share them.
 ///
 /// ```
@@ -106,7 +106,7 @@ impl<K> fmt::Debug for Partitioning<K> {
 /// # Ok(()) }
 /// ```
 ///
-/// `K` is the kind of its partitions: of [`Hashed`](crate::Hashed) ones, each is a trie of its own.
+/// `K` is the kind of the partitions. Each [`Hashed`](crate::Hashed) partition is a trie of its own.
 pub struct Partitioned<K = Ordered> {
     handle: Arc<Handle>,
     keyspace: Arc<keyspace::Keyspace>,
@@ -120,7 +120,7 @@ impl<K> Clone for Partitioned<K> {
 }
 
 impl<K> fmt::Debug for Partitioned<K> {
-    /// Its name, and the directory of its store.
+    /// Prints the name of the keyspace and the directory of its store.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, store) = (&self.keyspace.name, self.handle.storage().path());
         f.debug_struct("Partitioned").field("name", name).field("store", &store).finish()
@@ -128,7 +128,7 @@ impl<K> fmt::Debug for Partitioned<K> {
 }
 
 impl<K> Partitioned<K> {
-    /// One that is divided.
+    /// A handle of a divided keyspace.
     pub(super) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::Keyspace>) -> Partitioned<K> {
         Partitioned { handle: Arc::clone(handle), keyspace, kind: PhantomData }
     }
@@ -138,7 +138,7 @@ impl<K> Partitioned<K> {
         Ok(self.keyspace.partitions().expect("it was opened as one that is divided"))
     }
 
-    /// Its name.
+    /// Name of the keyspace.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -152,8 +152,8 @@ impl<K> Partitioned<K> {
         &self.keyspace.name
     }
 
-    /// The partition of that name, of 0 to 255 bytes: opened if it exists, else made. Once it is dropped its
-    /// handles answer `Dropped`; who asks anew gets another one of the same name, which is empty.
+    /// Opens the partition of that name, of 0 to 255 bytes, or makes it. Once the partition is dropped its
+    /// handles answer `Dropped`; another call then makes a new, empty partition of the same name.
     ///
     /// # Errors
     /// `Invalid` for a longer name, `Memory` if the memory budget has no room for one more, `TooLarge` if all
@@ -161,7 +161,7 @@ impl<K> Partitioned<K> {
     /// read-only `NoKeyspace` if it would have to be made.
     ///
     /// # Cost
-    /// One sync of the manifest if it is made.
+    /// One sync of the manifest if the partition is made.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -178,7 +178,7 @@ impl<K> Partitioned<K> {
         Ok(Keyspace::new(&self.handle, partition))
     }
 
-    /// Makes those of the named partitions that are missing, together: all of them, or after a crash none.
+    /// Makes the missing ones of the named partitions atomically: after a crash all of them exist or none.
     ///
     /// # Errors
     /// As [`Partitioned::partition`]; then none is made.
@@ -201,7 +201,7 @@ impl<K> Partitioned<K> {
         self.handle.partitions(&self.keyspace, &names).map(drop)
     }
 
-    /// The partition of that name, if there is one. Nothing is made.
+    /// The partition of that name, if it exists. The call makes no partition.
     ///
     /// # Errors
     /// `Dropped`, `Closed`.
@@ -240,15 +240,15 @@ impl<K> Partitioned<K> {
         Ok(self.live()?.names().into_iter().map(<[u8]>::into_vec).collect())
     }
 
-    /// Drops a partition and everything in it; `false` if there is none of that name. New reads see nothing
-    /// of it from then on, also after a crash; snapshots and iterators from before still see all of it. Its
-    /// tables are not read; those that no other partition has a part of are removed at once.
+    /// Drops a partition and everything in it; `false` if no partition has that name. From then on new reads
+    /// do not see the partition, also after a crash. Older snapshots and iterators still see all of it. Its
+    /// tables are not read; tables shared with no other partition are removed at once.
     ///
     /// # Errors
     /// `Dropped` if the keyspace is, `ReadOnly`, `Latched`, `Io`.
     ///
     /// # Cost
-    /// A sync of the log and one of the manifest, whatever its size. Writers wait meanwhile.
+    /// One sync of the log and one of the manifest, independent of the size. Writers wait meanwhile.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -268,8 +268,8 @@ impl<K> Partitioned<K> {
         Ok(self.drop_partitions([name])? == 1)
     }
 
-    /// Drops those of the named partitions that there are, together: all of them, or after a crash none. Says
-    /// how many.
+    /// Drops the existing ones of the named partitions atomically: after a crash all are dropped or none.
+    /// Returns their number.
     ///
     /// # Errors
     /// As [`Partitioned::drop_partition`].
@@ -296,9 +296,10 @@ impl<K> Partitioned<K> {
         self.handle.drop_partitions(&self.keyspace, &names)
     }
 
-    /// Drops the partitions whose names come before `name`, together, and says how many: the end of old time
-    /// windows. The bound is kept: a partition before it that is made later all the same, by a write that
-    /// comes late, is dropped when one that is not before it is made. An empty name ends that.
+    /// Drops all partitions whose names sort before `name`, atomically, and returns their number. This
+    /// expires old time windows. The bound is stored: if a late write makes a partition before the bound,
+    /// that partition is dropped when the next partition at or after the bound is made. An empty name removes
+    /// the bound.
     ///
     /// # Errors
     /// `Invalid` for a name of more than 255 bytes, `Dropped`, `ReadOnly`, `Latched`, `Io`.
@@ -325,7 +326,8 @@ impl<K> Partitioned<K> {
         self.handle.retain_from(&self.keyspace, name.as_ref())
     }
 
-    /// The name before which partitions are dropped: see [`Partitioned::retain_from`]. `None`: none is.
+    /// The stored bound of [`Partitioned::retain_from`]: partitions whose names sort before it are dropped.
+    /// `None` if there is no bound.
     ///
     /// # Errors
     /// `Dropped`, `Closed`.
@@ -343,7 +345,7 @@ impl<K> Partitioned<K> {
         Ok((!name.is_empty()).then(|| name.into_vec()))
     }
 
-    /// Every setting of the keyspace, which all partitions have, with its default and what it does.
+    /// Every setting of the keyspace, which all partitions share, with its default and its meaning.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -358,7 +360,7 @@ impl<K> Partitioned<K> {
         self.keyspace.settings().values().into_iter().map(SettingValue::new).collect()
     }
 
-    /// Counters and sizes of all partitions together; a partition's own are in [`Keyspace::stats`].
+    /// Counters and sizes of all partitions together. [`Keyspace::stats`] has those of one partition.
     ///
     /// # Errors
     /// `Dropped`, `Closed`.

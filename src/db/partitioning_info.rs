@@ -1,8 +1,8 @@
-//! How a keyspace is divided, as it is read back.
+//! Partitionings of keyspaces, as callers read them.
 
 use crate::base::rule::{KeyFunction, Rule};
 
-/// How a keyspace is divided into partitions: [`KeyspaceInfo::partitioning`](crate::KeyspaceInfo).
+/// The partitioning of a keyspace: [`KeyspaceInfo::partitioning`](crate::KeyspaceInfo).
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -35,7 +35,7 @@ pub enum PartitioningInfo {
     Function {
         /// Name of the function.
         name: String,
-        /// Its version.
+        /// Version of the function.
         version: u32,
     },
 }
@@ -60,7 +60,7 @@ impl PartitioningInfo {
 mod tests {
     use super::*;
 
-    /// Each rule is told with its length or its bounds.
+    /// Each rule is reported with its parameters: length, bounds, or name and version.
     #[test]
     fn rules_are_told() {
         let prefix = Rule::prefix(7).expect("a length");

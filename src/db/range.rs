@@ -22,8 +22,8 @@ pub(crate) fn all() -> scan::Range {
     (Bound::Unbounded, Bound::Unbounded)
 }
 
-/// The keys of a range from the first on to before what comes after the last, which is empty if nothing does;
-/// `None` if there is none.
+/// The range as an inclusive start and an exclusive end. An empty end means that the range is unbounded.
+/// `None` if the range is empty.
 ///
 /// # Errors
 /// `TooLarge` for a bound longer than a key may be.
@@ -51,7 +51,7 @@ pub(crate) fn half_open(range: impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>
     Ok(start.filter(|start| end.is_empty() || *start < end).map(|start| (start, end)))
 }
 
-/// The key that comes next after `key`; `None` after the last one there may be.
+/// The successor of `key`; `None` for the greatest possible key.
 fn next_key(mut key: Vec<u8>) -> Option<Vec<u8>> {
     if key.len() < KEY_BYTES_MAX {
         key.push(0);
@@ -60,7 +60,7 @@ fn next_key(mut key: Vec<u8>) -> Option<Vec<u8>> {
     after_prefix(key)
 }
 
-/// The first key that is greater than all that begin with `prefix`; `None` if there is none.
+/// The first key that is greater than all keys with `prefix`; `None` if there is none.
 fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     while prefix.last() == Some(&u8::MAX) {
         prefix.pop();
@@ -79,7 +79,8 @@ fn copied((key, value): (&[u8], &[u8])) -> (Value, Value) {
     (Value::copy(key), Value::copy(value))
 }
 
-/// Items in key order, from either end; each is read when it is asked for. After an error it ends.
+/// An iterator over items in key order, from either end. Each item is read on demand. The iterator ends after
+/// an error.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -99,11 +100,11 @@ pub struct Range {
     handle: Arc<Handle>,
     keyspace: Arc<keyspace::Keyspace>,
     range: scan::Range,
-    /// In the direction in which it was read first.
+    /// The end in the usual direction of this keyspace's scans.
     side: Side,
-    /// From the other end, once somebody asks.
+    /// The other end, once a caller reads from there.
     reverse: Option<Box<Side>>,
-    /// `None`: all items were read at once.
+    /// `None`: the first batch has all items.
     point: Option<Arc<Point>>,
     is_over: bool,
 }
@@ -143,7 +144,7 @@ impl Range {
         let Range { handle, keyspace, range, side, reverse, point, .. } = self;
         let Some(point) = point else {
             check_open(handle)?;
-            // It was there when everything was read.
+            // The keyspace existed when the batch was read.
             keyspace.check_live_at(|| true)?;
             return Ok(side.take_read(direction).map(copied));
         };
@@ -158,7 +159,7 @@ impl Range {
             return Ok(None);
         }
         let item = side.item();
-        // The two ends must not pass each other.
+        // The two ends must not cross.
         let has_met = other.and_then(Side::last).is_some_and(|other| match direction {
             Direction::Forward => item.0 >= other,
             Direction::Backward => item.0 <= other,
@@ -169,7 +170,7 @@ impl Range {
     }
 }
 
-/// The first item of all in that direction, as of the point or of now.
+/// The first item of the keyspace in that direction, as of the point or of now.
 pub(crate) fn first_item(
     handle: &Arc<Handle>,
     keyspace: &Arc<keyspace::Keyspace>,
@@ -198,14 +199,15 @@ fn check_open(handle: &Handle) -> Result<()> {
     if handle.is_closed() { Err(Error::Closed) } else { Ok(()) }
 }
 
-/// A dropped keyspace is seen by views from before the drop, and by no other.
+/// Checks that the store is open and that the point's view has the keyspace. Only views from before a drop
+/// see a dropped keyspace.
 pub(crate) fn live_at(handle: &Handle, keyspace: &keyspace::Keyspace, point: &Point) -> Result<()> {
     check_open(handle)?;
     keyspace.check_live_at(|| keyspace.is_in(&handle.view_of(point).version))
 }
 
-/// Keeps a point from being dropped in a forked process, where the locks of what it holds may never be given
-/// back.
+/// Leaks a reference to the point in a forked process. Dropping the point would take locks that may never be
+/// released there.
 pub(crate) fn leave_point(point: &Arc<Point>) {
     std::mem::forget(Arc::clone(point));
 }
@@ -227,7 +229,7 @@ impl DoubleEndedIterator for Range {
 impl std::iter::FusedIterator for Range {}
 
 impl Drop for Range {
-    /// In a forked process what it reads from is left as it is.
+    /// In a forked process the point and both sides are leaked.
     fn drop(&mut self) {
         if self.handle.is_forked() {
             self.point.iter().for_each(leave_point);
@@ -249,10 +251,10 @@ impl fmt::Debug for Range {
     }
 }
 
-/// A position among the items of a range: it lends what it stands at, goes both ways, seeks, and allocates
-/// nothing an item.
+/// A cursor over the items of a range. It lends the current item, moves in both directions, seeks, and makes
+/// no allocation per item.
 ///
-/// It begins before the first item; `prev` from there goes to the last.
+/// A new cursor is before the first item; `prev` from there moves to the last.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -275,15 +277,15 @@ pub struct Cursor {
     stand: Stand,
 }
 
-/// Where a cursor stands.
+/// The position of a cursor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stand {
-    /// Nowhere yet.
+    /// Not positioned yet.
     Start,
-    /// Between items: before its side's first one, since a seek.
+    /// Between items after a seek: before the first item of its side.
     Before,
     At,
-    /// Past the last item, going in its side's direction.
+    /// Past the last item in its side's direction.
     End,
 }
 
@@ -308,8 +310,8 @@ impl Cursor {
         self.keyspace.tree
     }
 
-    /// Of one that has not begun: stands behind a key of the partition of that name or, if there is none,
-    /// before the items of the next one. The name is not looked at unless keys divide the keyspace.
+    /// Positions a new cursor behind a key of the named partition or, if there is no such partition, before
+    /// the items of the next one. The name is used only if keys divide the keyspace.
     ///
     /// # Errors
     /// As [`Cursor::next`].
@@ -320,13 +322,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// The item that it stands at, behind the name of its partition, which is empty unless keys divide the
+    /// The name of the current item's partition, and the item. The name is empty unless keys divide the
     /// keyspace.
     pub(super) fn item_in_partition(&self) -> (&[u8], (&[u8], &[u8])) {
         (self.side.partition_name(), self.side.item())
     }
 
-    /// Stands before the first item at or after `key`: `next` yields that one, `prev` the one before it.
+    /// Moves before the first item at or after `key`: `next` then yields that item, `prev` the preceding one.
     ///
     /// # Errors
     /// As [`Cursor::next`].
@@ -355,8 +357,8 @@ impl Cursor {
     /// The next item; `None` past the last one.
     ///
     /// # Errors
-    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. Seek before going
-    /// on.
+    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. After an error, seek
+    /// before the next step.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -378,7 +380,7 @@ impl Cursor {
         self.step(Direction::Forward)
     }
 
-    /// The item before; `None` before the first one.
+    /// The previous item; `None` before the first one.
     ///
     /// # Errors
     /// As [`Cursor::next`].
@@ -412,11 +414,12 @@ impl Cursor {
         Ok(moved?.then(|| side.item()))
     }
 
-    /// Goes the other way from where it stands.
+    /// Reverses the direction at the current position.
     fn turn(&mut self, direction: Direction) {
         match self.stand {
             Stand::Start | Stand::End => self.side.restart(Bound::Unbounded, direction),
-            // Only a seek leaves this, and it goes forward: what lies before its key comes next.
+            // Only a seek leaves the cursor so, in forward direction: the items before the seek's key are
+            // next.
             Stand::Before => self.side.turn_at_start(direction),
             Stand::At => {
                 let key = self.side.item().0.to_vec();
@@ -428,7 +431,7 @@ impl Cursor {
 }
 
 impl Drop for Cursor {
-    /// In a forked process what it reads from is left as it is.
+    /// In a forked process the point and the side are leaked.
     fn drop(&mut self) {
         if self.handle.is_forked() {
             leave_point(&self.point);
@@ -445,10 +448,10 @@ impl fmt::Debug for Cursor {
     }
 }
 
-/// Keys that are told at once, when all are counted.
+/// Keys between two calls of `progress` while counting.
 const KEYS_PER_PROGRESS: u64 = 1 << 16;
 
-/// How many items a cursor meets.
+/// The number of items that a cursor yields.
 pub(super) fn counted(mut cursor: Cursor, mut progress: impl FnMut(u64)) -> Result<u64> {
     let mut count = 0;
     while cursor.next()?.is_some() {
@@ -464,7 +467,7 @@ pub(super) fn counted(mut cursor: Cursor, mut progress: impl FnMut(u64)) -> Resu
 mod tests {
     use super::*;
 
-    /// The end of a prefix is the next key that does not begin with it, also past bytes of 255.
+    /// The end of a prefix is the next key without this prefix, also after bytes of 255.
     #[test]
     fn prefixes_end_where_they_should() {
         assert_eq!(of_prefix(b"ab").1, Bound::Excluded(b"ac".to_vec()));
@@ -473,7 +476,7 @@ mod tests {
         assert_eq!(of_prefix(b""), (Bound::Included(Vec::new()), Bound::Unbounded));
     }
 
-    /// Every kind of bound is turned into the keys it means; what has no key is nothing.
+    /// Every kind of bound is converted to a half-open range; a range without keys becomes `None`.
     #[test]
     fn ranges_begin_at_a_key_and_end_before_one() {
         use Bound::{Excluded, Included, Unbounded};

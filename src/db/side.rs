@@ -1,5 +1,6 @@
-//! One end of a range, or a cursor: the first items, read at once, then those of a scan. It holds no point
-//! and no range; iterators and cursors give both at each step. One thread at a time.
+//! One end of a range, or a cursor: first the items of a batch that is read in one step, then the items of a
+//! scan. A [`Side`] holds no point and no range; iterators and cursors pass both at each step. One thread at
+//! a time.
 
 use std::ops::Bound;
 
@@ -15,30 +16,31 @@ use super::walk::{Reading, Walk};
 /// Items of a range in one direction.
 pub(super) struct Side {
     pub(super) direction: Direction,
-    /// Where it begins.
+    /// The bound where the side begins.
     pub(super) start: Bound<Vec<u8>>,
     walk: Walk,
     pub(super) batch: Batch,
-    /// How far the batch reaches, and how many items were read; `None`: nothing was.
+    /// How far the batch reaches, and its number of items; `None` if no batch was read.
     filled: Option<(Filled, usize)>,
-    /// The item of the batch that it stands at.
+    /// The index of the current item in the batch.
     at: Option<usize>,
-    /// For the batch.
+    /// Memory of the batch.
     grant: Option<Grant>,
-    /// Made when the batch is not enough.
+    /// A scan, made when the batch does not suffice.
     scan: Option<Box<Scan>>,
-    /// The scan goes on where the batch ended.
+    /// The scan has taken over where the batch ended.
     is_scanning: bool,
-    /// In place of the scan, where partitions do not lie in the order of their keys.
+    /// Replaces the scan where partitions are not in key order.
     merged: Option<Box<Merging>>,
-    /// More is wanted than a batch has: there is to be none.
+    /// The caller is expected to read more items than a batch has, so no batch is read.
     is_long: bool,
-    /// Items since it began.
+    /// Items returned since the side began.
     taken: usize,
 }
 
 impl Side {
-    /// Where more is wanted than is read at once, it is read by a scan from the first item on.
+    /// A new side. `is_long`: the caller is expected to read more items than a batch has, so a scan reads
+    /// them from the first item on.
     pub(super) fn new(direction: Direction, is_long: bool) -> Side {
         Side {
             direction,
@@ -56,7 +58,7 @@ impl Side {
         }
     }
 
-    /// Begins anew, before the first item from `start` on.
+    /// Restarts before the first item from `start` on.
     pub(super) fn restart(&mut self, start: Bound<&[u8]>, direction: Direction) {
         let mut own = match std::mem::replace(&mut self.start, Bound::Unbounded) {
             Bound::Included(own) | Bound::Excluded(own) => own,
@@ -70,7 +72,7 @@ impl Side {
         self.begin(direction);
     }
 
-    /// Begins anew with what lies before the key where it begins.
+    /// Restarts in the given direction from the start bound, excluding its key.
     pub(super) fn turn_at_start(&mut self, direction: Direction) {
         let start = std::mem::replace(&mut self.start, Bound::Unbounded);
         self.start = match start {
@@ -80,14 +82,14 @@ impl Side {
         self.begin(direction);
     }
 
-    /// Of one that has not begun: begins behind a key of the partition of that name or, if there is none,
-    /// where the next partition begins.
+    /// Positions a new side behind a key of the named partition or, if there is no such partition, at the
+    /// beginning of the next one.
     pub(super) fn begin_behind(&mut self, of: &Reading<'_>, (name, key): (&[u8], &[u8])) {
         let is_there = !of.keyspace.is_divided_by_keys() || self.walk.begin_in(of, name);
         self.start = if is_there { Bound::Excluded(key.to_vec()) } else { Bound::Unbounded };
     }
 
-    /// The name of the partition that it is in; empty if keys do not divide the keyspace.
+    /// The name of the current partition; empty if keys do not divide the keyspace.
     pub(super) fn partition_name(&self) -> &[u8] {
         self.walk.partition_name()
     }
@@ -105,7 +107,8 @@ impl Side {
         (self.filled, self.at, self.is_scanning, self.taken) = (None, None, false, 0);
     }
 
-    /// Whether a batch was of no use: more items were taken than it has, or it has none of those there are.
+    /// Whether a batch was useless: more items were taken than a batch has, or there were items and the batch
+    /// has none.
     pub(super) fn was_long(&self) -> bool {
         self.taken > ITEMS_MAX || self.filled == Some((Filled::Left, 0))
     }
@@ -114,7 +117,7 @@ impl Side {
         self.taken > 0
     }
 
-    /// Has memory for a batch, if it is to have one; `false` if not.
+    /// Reserves memory for a batch. `false` if no batch is to be read or memory is short.
     pub(super) fn prepare_batch(&mut self, handle: &Handle) -> bool {
         if self.is_long {
             return false;
@@ -128,22 +131,22 @@ impl Side {
         self.grant.is_some()
     }
 
-    /// The first items were read into the batch.
+    /// Records that the first items were read into the batch.
     pub(super) fn set_filled(&mut self, filled: Filled) {
         self.filled = Some((filled, self.batch.count()));
     }
 
-    /// Goes to the next item; `false` at the end.
+    /// Moves to the next item; `false` at the end.
     #[inline]
     pub(super) fn advance(&mut self, of: &Reading<'_>) -> Result<bool> {
         Ok(self.advance_in_tree(of)? || self.advance_to_tree(of)?)
     }
 
-    /// The same in the trees that come next.
+    /// As `advance`, in the following trees.
     #[inline(never)]
     fn advance_to_tree(&mut self, of: &Reading<'_>) -> Result<bool> {
         while self.walk.go_on(of, self.direction) {
-            // All of it lies beyond where this began.
+            // The whole tree lies beyond the start bound.
             (self.start, self.scan) = (Bound::Unbounded, None);
             self.batch.clear();
             (self.filled, self.at, self.is_scanning) = (None, None, false);
@@ -167,7 +170,7 @@ impl Side {
         Ok(moved)
     }
 
-    /// As `advance`, where nothing was read yet or all that was is taken.
+    /// As `advance`, when the batch was not read yet or is used up.
     #[inline(never)]
     fn advance_beyond(&mut self, of: &Reading<'_>) -> Result<bool> {
         let is_scattered = of.keyspace.is_scattered();
@@ -188,7 +191,7 @@ impl Side {
         of.handle.advance(of.point, self.scan.as_mut().expect("it was begun"))
     }
 
-    /// Reads the first items at once.
+    /// Reads the first items into the batch, in one step.
     fn fill(&mut self, of: &Reading<'_>) {
         let Side { batch, start, direction, walk, .. } = self;
         let (range, direction) = (of.range, *direction);
@@ -214,7 +217,7 @@ impl Side {
         (self.batch, self.grant) = (Batch::default(), None);
     }
 
-    /// As `advance`, where the next item may be in any partition.
+    /// As `advance`, when the next item may be in any partition.
     fn advance_merged(&mut self, of: &Reading<'_>) -> Result<bool> {
         if self.merged.is_none() {
             let from = match self.batch.last_key() {
@@ -227,7 +230,7 @@ impl Side {
         self.merged.as_mut().expect("made above").advance(of)
     }
 
-    /// Key and value of the item it stands at.
+    /// Key and value of the current item.
     #[inline]
     pub(super) fn item(&self) -> (&[u8], &[u8]) {
         match (self.at, &self.scan) {
@@ -240,7 +243,7 @@ impl Side {
         }
     }
 
-    /// An item of a batch that has all, from either end.
+    /// The next item from either end of a batch that has all items.
     pub(super) fn take_read(&mut self, direction: Direction) -> Option<(&[u8], &[u8])> {
         let is_own = direction == self.direction;
         let number = if is_own { self.batch.take_first() } else { self.batch.take_last() }?;
@@ -248,7 +251,7 @@ impl Side {
         Some(self.batch.item(number))
     }
 
-    /// The item was copied.
+    /// Releases the value: the item was copied.
     pub(super) fn forget_value(&mut self) {
         if let Some(scan) = self.scan.as_mut().filter(|_| self.is_scanning) {
             scan.forget_value();
@@ -266,7 +269,7 @@ impl Side {
         }
     }
 
-    /// In a forked process, leaves what it has of the store as it is.
+    /// In a forked process, leaks the references to the store.
     pub(super) fn leave(&mut self) {
         std::mem::forget((self.scan.take(), self.merged.take(), self.grant.take()));
     }

@@ -1,13 +1,13 @@
-//! A machine that does not exist, for tests: a whole store runs in it on one thread, every step decided by a
-//! seed.
+//! A simulated machine for tests: a whole store runs in it on one thread, and a seed determines every step.
 //!
-//! It is for the store's own tests and for those of programs that embed it; with the feature `sim` only. It
-//! says nothing about speed. One thread drives a world: a store opened in one is not to be used by several.
+//! The simulator serves the store's own tests and tests of programs that embed the store. It needs the
+//! feature `sim`. It does not model speed. One thread drives a world: a store in a world must not be used by
+//! several threads.
 //!
-//! A [`World`] is a disk that keeps what is durable apart from what is only written, a clock that stands
-//! still unless something waits, a scheduler that gives the store's background work its turns, and a stream
-//! of random numbers. The same calls on a world of the same seed do the same, to the byte. So a test can stop
-//! the store at any of its calls of the disk, cut the power, and look at what the next process finds; and a
+//! A [`World`] has a disk that distinguishes durable bytes from bytes only written. Its clock stands still
+//! unless a call waits. Its scheduler gives turns to the store's background work, and its random numbers come
+//! from the seed. The same calls on a world with the same seed have the same effects, to the byte. So a test
+//! can stop the store at any disk call, cut the power, and examine the state that the next process finds. A
 //! failure is replayed from its seed.
 //!
 //! ```
@@ -21,7 +21,7 @@
 //! world.stop(Stop::Amid, 0);
 //! assert!(users.put("bob", "2").is_err(), "the process stopped amid the write");
 //!
-//! // What a power cut leaves, in a world of its own; another seed loses other pages.
+//! // The disk after a power cut, in a separate world; another seed loses other pages.
 //! let after = world.crash(Crash::Power, 1);
 //! let db = after.builder().memory_bytes(256 << 10).open()?;
 //! let users = db.ordered("users").open()?;
@@ -45,10 +45,10 @@ use super::durability::Durability;
 
 pub use crate::io::sim::{Crash, FailedSync, Failure, Operation, Repeat, Stop};
 
-/// Least memory of a simulated store, in bytes: its write buffers are 16 KiB.
+/// Minimum memory of a simulated store, in bytes: its write buffers are then 16 KiB.
 const MEMORY_BYTES_MIN: u64 = 128 << 10;
 
-/// Memory of a store that a salvage makes, in bytes: its batches fit half a write buffer.
+/// Memory of a store made by salvage, in bytes: a salvage batch fits half a write buffer.
 const SALVAGE_MEMORY_BYTES: u64 = 3 << 20;
 
 /// A simulated machine. See the module.
@@ -74,7 +74,7 @@ pub struct World {
 struct Process {
     seed: u64,
     rng: SimRng,
-    /// Scheduler of the store opened last.
+    /// Scheduler of the most recently opened store.
     threads: Option<Arc<SimThreads>>,
 }
 
@@ -108,7 +108,7 @@ impl World {
         WorldBuilder { world: self, builder, memory_bytes: None, cache_bytes: None }
     }
 
-    /// A store of the lab on this machine's disk, opened or made.
+    /// Opens or makes a store of the lab on this machine's disk.
     ///
     /// # Errors
     /// As [`crate::lab::Lab::open`].
@@ -126,10 +126,10 @@ impl World {
         crate::lab::Lab::open_in(self.env(), knobs)
     }
 
-    /// Gives background work of the store opened last one turn. `false` if none of it has anything to do.
+    /// Gives one turn to background work of the most recently opened store. `false` if no work is due.
     ///
     /// Calls that wait (`flush`, `settle`, a write that needs room) give turns by themselves. Between such
-    /// calls nothing moves but by this.
+    /// calls background work runs only by this method.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -144,10 +144,10 @@ impl World {
         threads.is_some_and(|threads| threads.run_one())
     }
 
-    /// Gives background work turns until it has nothing to do.
+    /// Gives turns to background work until no work is due.
     ///
     /// # Panics
-    /// If it never comes to rest.
+    /// If the work never ends.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// Lets time pass for the store opened last.
+    /// Advances the clock of the most recently opened store.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -189,8 +189,8 @@ impl World {
         }
     }
 
-    /// A machine of its own with the same disk, as it is now. No store is open there, though the lock is as
-    /// it was: a [`crash`](World::crash) is what opens it again.
+    /// A separate machine with a copy of the disk as it is now. No store is open there, but the copied lock
+    /// is still held: a [`crash`](World::crash) releases it.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -208,10 +208,11 @@ impl World {
         World::on(self.disk.fork(), self.process.lock().seed)
     }
 
-    /// A machine with the disk as the next process finds it, were this one to end here. This one goes on.
+    /// A separate machine with the disk as the next process would find it if this process ended now. This
+    /// machine continues unchanged.
     ///
-    /// The seed decides what of the unsynced writes and names a power cut leaves, and what the next process
-    /// does.
+    /// The seed determines which unsynced writes and names survive a power cut, and the random choices of the
+    /// next process.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -231,8 +232,8 @@ impl World {
         World::on(disk, seed)
     }
 
-    /// A machine whose store's directory is the one called `path` beside this one's, as it is now: where
-    /// [`Db::checkpoint`] of that path has put its store. As of a process that has ended.
+    /// A separate machine with a copy of the directory `path` beside this machine's store, where
+    /// [`Db::checkpoint`] of that path has made its store. The copy is as after the end of the process.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -251,8 +252,8 @@ impl World {
         World::on(disk, self.process.lock().seed)
     }
 
-    /// The process stops at call `index` of the disk from now, counting from 0: that call and all after it
-    /// fail. Replaces what was planned before.
+    /// The process stops at disk call `index`, counting from 0 at the next call: that call and all later ones
+    /// fail. Replaces any earlier plan.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -268,8 +269,8 @@ impl World {
         self.disk.plan(Plan::stop(stop, index));
     }
 
-    /// From now on calls of the disk fail as the faults say. Replaces what was planned before; none: all is
-    /// well again.
+    /// From now on disk calls fail according to `faults`. Replaces any earlier plan; without faults all calls
+    /// succeed again.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -291,7 +292,7 @@ impl World {
         self.disk.plan(plan);
     }
 
-    /// Whether the process was stopped.
+    /// Whether the process has stopped.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -308,7 +309,7 @@ impl World {
         self.disk.is_stopped()
     }
 
-    /// Calls of the disk so far.
+    /// Number of disk calls so far.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -324,7 +325,7 @@ impl World {
         self.disk.calls()
     }
 
-    /// Keeps a log of calls from now on.
+    /// Records a log of disk calls from now on.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -342,7 +343,7 @@ impl World {
         self.disk.start_log();
     }
 
-    /// The log so far, a line a call, with a checksum of what was written.
+    /// The log so far, one line per call, with a checksum of the bytes written.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -358,7 +359,7 @@ impl World {
         self.disk.log().iter().map(ToString::to_string).collect()
     }
 
-    /// How large all files together may grow; `None`: without limit.
+    /// Sets the limit of the total size of all files; `None`: no limit.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -374,7 +375,7 @@ impl World {
         self.disk.set_capacity_bytes(capacity_bytes);
     }
 
-    /// How large all files together are.
+    /// The total size of all files.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -424,8 +425,8 @@ impl World {
         verify_in(&self.env(), |_| {})
     }
 
-    /// As [`inspect::salvage`](crate::inspect::salvage), of the store on this machine's disk, to that of
-    /// another.
+    /// As [`inspect::salvage`](crate::inspect::salvage), from the store on this machine's disk to the disk of
+    /// another machine.
     ///
     /// # Errors
     /// As there.
@@ -449,7 +450,7 @@ impl World {
         salvage_in(&from, to, settings, &mut |_| {})
     }
 
-    /// A process on this machine.
+    /// The environment of a new process on this machine.
     fn env(&self) -> Env {
         let mut process = self.process.lock();
         let (env, threads) = sim_env(&self.disk, process.rng.u64());
@@ -472,7 +473,7 @@ impl World {
         self.disk.contents(FileName::parse(file, 0)?)
     }
 
-    /// Makes, replaces or (with `None`) removes a file, durably: for damage.
+    /// Makes, replaces or (with `None`) removes a file, durably: to simulate damage.
     ///
     /// # Panics
     /// If no file of a store has such a name.
@@ -494,7 +495,7 @@ impl World {
     }
 }
 
-/// Settings to choose before a simulated store is opened.
+/// A builder to set options before opening a simulated store.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -512,8 +513,8 @@ pub struct WorldBuilder<'w> {
 }
 
 impl WorldBuilder<'_> {
-    /// As [`Builder::memory_bytes`], from 128 KiB on: write buffers are then 16 KiB, and flushes and merges
-    /// come after a few hundred items.
+    /// As [`Builder::memory_bytes`], with a minimum of 128 KiB: write buffers are then 16 KiB, and flushes
+    /// and merges happen after a few hundred items.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -529,9 +530,9 @@ impl WorldBuilder<'_> {
         self
     }
 
-    /// Of the budget, what the cache, filters and fences have at most, in bytes: what else they would have
-    /// stays unused. So a store can be much larger than the memory for its reads, without flushes and merges
-    /// as small as that. Without effect if they would have less anyway.
+    /// Maximum memory of the cache, filters and fences, in bytes; the rest of their share of the budget stays
+    /// unused. So a store can be much larger than its cache, without equally small flushes and merges. Has no
+    /// effect if their share is smaller anyway.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -611,7 +612,7 @@ impl WorldBuilder<'_> {
         self
     }
 
-    /// Opens the store; its background work is then what the world's scheduler runs.
+    /// Opens the store. The world's scheduler then runs its background work.
     ///
     /// # Errors
     /// As [`Builder::open`].
@@ -641,7 +642,7 @@ impl WorldBuilder<'_> {
     }
 }
 
-/// Calls of the disk that fail.
+/// A rule that makes disk calls fail.
 ///
 /// ```
 /// use trine::sim::{Failure, Fault, Operation, World};
@@ -687,7 +688,7 @@ impl Fault {
         }
     }
 
-    /// Only calls on files of a kind are meant: "STORE", "manifest", "log" or "table".
+    /// Restricts the fault to calls on files of a kind: "STORE", "manifest", "log" or "table".
     ///
     /// # Panics
     /// If there is no such kind.
@@ -711,7 +712,7 @@ impl Fault {
         self
     }
 
-    /// So many of those calls are let through first.
+    /// Lets the first `count` matching calls succeed.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -730,7 +731,7 @@ impl Fault {
         self
     }
 
-    /// Once, or from then on.
+    /// Whether the fault occurs once or from then on.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -750,7 +751,8 @@ impl Fault {
         self
     }
 
-    /// What a failed sync leaves. It holds for all faults planned together: the last one's counts.
+    /// The state of unsynced bytes after a failed sync. It applies to all faults of one plan: the last
+    /// fault's value counts.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

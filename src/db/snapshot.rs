@@ -11,7 +11,7 @@ use super::key_range::KeyRange;
 use super::range::{self, Cursor, Range};
 use super::{Keyspace, Ordered, Value};
 
-/// The store at one moment, over all keyspaces. Clones are the same moment.
+/// The store at one moment, over all keyspaces. Clones share the moment.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -34,7 +34,7 @@ pub struct Snapshot {
 }
 
 impl Drop for Snapshot {
-    /// In a forked process what it reads from is left as it is.
+    /// In a forked process the point is leaked.
     fn drop(&mut self) {
         if self.handle.is_forked() {
             range::leave_point(&self.point);
@@ -48,7 +48,7 @@ impl Snapshot {
     }
 }
 
-/// A keyspace as of a snapshot: the reads of [`Keyspace`].
+/// A keyspace as of a snapshot, with the reads of [`Keyspace`].
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -309,7 +309,7 @@ impl KeyspaceAt<Ordered> {
     /// As [`Keyspace::approximate_len`].
     ///
     /// # Errors
-    /// As [`KeyspaceAt::get`], without those of reading.
+    /// As [`KeyspaceAt::get`], except read errors.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -1,4 +1,4 @@
-//! Settings as they are read back. Statistics are `engine`'s own plain structs.
+//! Settings as callers read them. Statistics are plain structs of `engine`.
 
 use crate::base::settings::{self, Setting};
 
@@ -17,19 +17,19 @@ use crate::base::settings::{self, Setting};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SettingValue {
-    /// Its name, as the builders' `set` takes it.
+    /// Name of the setting, as the builders' `set` takes it.
     pub name: &'static str,
-    /// Its value now.
+    /// The current value.
     pub value: u64,
-    /// Its default.
+    /// The default value.
     pub default: u64,
     /// Smallest allowed value.
     pub min: u64,
     /// Largest allowed value.
     pub max: u64,
-    /// Names of the values from 0 on; none if they are plain numbers.
+    /// Names of the values from 0 on; empty if the values are plain numbers.
     pub words: &'static [&'static str],
-    /// What it is, and what larger and smaller values do.
+    /// Meaning of the setting, and the effect of larger and smaller values.
     pub about: &'static str,
 }
 

@@ -8,8 +8,8 @@ use std::ops::Deref;
 
 use crate::base::sync::Arc;
 
-/// A key or value that was read: owned bytes that keep nothing of the store alive. Up to 30 of them lie in
-/// the value itself; more are an allocation.
+/// A key or value that was read: owned bytes, without a reference to the store. Up to 30 bytes are stored
+/// inline; more take an allocation.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -27,7 +27,7 @@ use crate::base::sync::Arc;
 #[derive(Clone)]
 pub struct Value(Bytes);
 
-/// Bytes that lie in the value itself.
+/// Maximum bytes stored inline.
 const SMALL_BYTES_MAX: usize = 30;
 
 #[derive(Clone)]
@@ -92,7 +92,7 @@ impl Ord for Value {
     }
 }
 
-/// As of the slice, which it may be looked up by.
+/// Hashes as the slice does, so that a map can be searched by a slice.
 impl Hash for Value {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (**self).hash(state);
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of every length come out as they went in; few lie in the value, which is no larger than four
+    /// Bytes of every length come out as they went in. Short values are stored inline, and a value takes four
     /// words.
     #[test]
     fn values_hold_what_was_copied() {

@@ -1,5 +1,5 @@
-//! Which tree a range is read from: that of its keyspace or, where keys divide that, one partition after the
-//! other.
+//! The tree that a range is read from: its keyspace's or, where keys divide the keyspace, one partition after
+//! the other.
 
 use std::ops::Bound;
 
@@ -11,7 +11,7 @@ use crate::read::scan;
 
 use super::handle::Handle;
 
-/// Where a range is read from.
+/// The source of a range: store, keyspace, point and bounds.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'r> {
     pub(super) handle: &'r Handle,
@@ -20,24 +20,25 @@ pub(super) struct Reading<'r> {
     pub(super) range: &'r scan::Range,
 }
 
-/// See the module.
+/// The current tree of a range; see the module.
 #[derive(Default)]
 pub(super) struct Walk {
-    /// Where it is; `None`: it was not begun.
+    /// The current tree; `None` before the first.
     at: Option<TreeId>,
-    /// The partition's name, if keys divide the keyspace.
+    /// Name of the current partition, if keys divide the keyspace.
     name: Vec<u8>,
     is_over_partitions: bool,
 }
 
 impl Walk {
-    /// Begins anew; whether it may begin in another tree.
+    /// Restarts the walk. Returns whether it may begin in another tree.
     pub(super) fn restart(&mut self) -> bool {
         self.at = None;
         self.is_over_partitions
     }
 
-    /// The tree that it is at: where the first items in that direction from `start` on may be, at first.
+    /// The current tree. The first call chooses the tree of the first items from `start` on, in that
+    /// direction.
     #[inline]
     pub(super) fn tree(&mut self, of: &Reading<'_>, (start, direction): (Bound<&[u8]>, Direction)) -> TreeId {
         if let Some(tree) = self.at {
@@ -49,18 +50,18 @@ impl Walk {
         *self.at.get_or_insert(of.keyspace.tree)
     }
 
-    /// Begins in the partition of that name, or in the next one; whether there is one of that name.
+    /// Begins in the named partition, or in the next one if it does not exist. Returns whether it exists.
     pub(super) fn begin_in(&mut self, of: &Reading<'_>, name: &[u8]) -> bool {
         let found = self.find(of, (Bound::Unbounded, Direction::Forward), Bound::Included(name));
         found && self.name == name
     }
 
-    /// The name of the partition that it is in; empty if keys do not divide the keyspace.
+    /// The name of the current partition; empty if keys do not divide the keyspace.
     pub(super) fn partition_name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Goes on to the next tree; `false` if there is none.
+    /// Moves to the next tree; `false` if there is none.
     pub(super) fn go_on(&mut self, of: &Reading<'_>, direction: Direction) -> bool {
         if !of.keyspace.is_divided_by_keys() || self.at.is_none_or(|tree| tree == of.keyspace.tree) {
             return false;
@@ -83,7 +84,7 @@ impl Walk {
         };
         let view = of.handle.view_of(of.point);
         let found = of.keyspace.next_partition(&view.version, (bounds, direction), from);
-        // Where there is no partition nothing is found under the keyspace's own tree.
+        // Without a partition the walk uses the keyspace's own tree, which has no items.
         self.at = Some(found.map_or(of.keyspace.tree, |(_, tree)| tree));
         self.is_over_partitions = true;
         self.name.clear();

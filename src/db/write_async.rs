@@ -1,4 +1,4 @@
-//! Writes that do not wait on their caller's thread.
+//! Writes that do not block the caller's thread.
 
 use std::fmt;
 use std::mem;
@@ -17,22 +17,22 @@ use super::handle::Handle;
 use super::{Batch, Db, Durability, Keyspace};
 
 impl<K> Keyspace<K> {
-    /// Writes `value` under `key`, without waiting on the caller's thread. Nothing happens before the future
-    /// is polled. It may be polled on any executor, or by [`block_on`](super::block_on).
+    /// Writes `value` under `key`, without blocking the caller's thread. The write begins when the future is
+    /// first polled. Any executor may poll it, or [`block_on`](super::block_on).
     ///
-    /// Dropping it while it waits gives it up, and nothing is written; once the store has begun with it, it
-    /// is written whole or refused whole all the same.
+    /// Dropping the future while the write is queued cancels the write. Once the store has begun the write,
+    /// it is written whole or refused whole, even if the future is dropped.
     ///
     /// # Errors
-    /// As [`Keyspace::put`], and `Closed` if the store is closed before it was done, or perhaps at once
+    /// As [`Keyspace::put`], and `Closed` if the store is closed before the write is done, or perhaps right
     /// after.
     ///
     /// # Cost
-    /// A few allocations. What needs no sync and has room is written by the thread that polls, as
-    /// [`Keyspace::put`] does it; else a hand-over to a thread of the store, which commits what has come
+    /// A few allocations. If a write needs no sync and has room, the polling thread writes it, as
+    /// [`Keyspace::put`] does. Other writes are handed to a thread of the store, which commits queued writes
     /// together in one group. The first write to a partition of a keyspace that is divided by its keys makes
-    /// the partition: the thread that polls waits while an edit of the manifest is under way, and for one in
-    /// 64 such writes, or in fewer where names are longer than 16 bytes, for two syncs.
+    /// the partition: the polling thread then waits while an edit of the manifest is under way. For one in 64
+    /// such writes, or in fewer where names are longer than 16 bytes, it waits for two syncs.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -50,7 +50,7 @@ impl<K> Keyspace<K> {
         WriteAsync::one(self, ItemKind::Put, key.as_ref(), value.as_ref())
     }
 
-    /// Deletes `key`, as [`Keyspace::put_async`] writes one.
+    /// Deletes `key`, in the way of [`Keyspace::put_async`].
     ///
     /// # Errors
     /// As [`Keyspace::put_async`].
@@ -74,7 +74,7 @@ impl<K> Keyspace<K> {
 }
 
 impl Batch {
-    /// Writes the batch without waiting on the caller's thread, as [`Keyspace::put_async`] does an item.
+    /// Writes the batch without blocking the caller's thread, in the way of [`Keyspace::put_async`].
     ///
     /// # Errors
     /// As [`Batch::commit`], and `Closed`.
@@ -101,13 +101,13 @@ impl Batch {
 }
 
 impl Db {
-    /// Makes every write that was acknowledged before durable, without waiting on the caller's thread.
+    /// Makes every write acknowledged before durable, without blocking the caller's thread.
     ///
     /// # Errors
     /// As [`Db::sync`], and `Closed`.
     ///
     /// # Cost
-    /// As [`Db::sync`], and a hand-over to a thread of the store.
+    /// As [`Db::sync`], and the hand-over to a thread of the store.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -126,7 +126,7 @@ impl Db {
 /// A write under way; see [`Keyspace::put_async`], [`Batch::commit_async`] and [`Db::sync_async`].
 ///
 /// # Panics
-/// When it is polled after it was ready.
+/// If it is polled after it was ready.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -142,14 +142,15 @@ impl Db {
 pub struct WriteAsync {
     handle: Arc<Handle>,
     until: Option<Until>,
-    /// The write before its items were routed to partitions, if any were: it may have to be routed again.
+    /// The write before its items were routed to partitions, if they were: the items may have to be routed
+    /// again.
     unrouted: Option<AsyncItems>,
     stage: Stage,
 }
 
 enum Stage {
     New(AsyncItems),
-    /// It was never one that could be written.
+    /// The write was invalid from the start.
     Refused(Error),
     UnderWay(Arc<AsyncWrite>),
     Over,
@@ -171,7 +172,8 @@ impl WriteAsync {
         WriteAsync::new(handle, added.map_or_else(Stage::Refused, |()| Stage::New(what)))
     }
 
-    /// When it is done: as the store's settings say, unless it is told here, before the first poll.
+    /// Sets the durability at which the future is ready, in place of the store's setting. Call it before the
+    /// first poll.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -232,7 +234,7 @@ impl WriteAsync {
             },
             Stage::UnderWay(write) => match handle.poll_write(&write, waker) {
                 Poll::Ready(Err(Error::Forked)) => {
-                    // Its waker is the other process's.
+                    // The write's waker belongs to the parent process.
                     mem::forget(write);
                     return Poll::Ready(Err(Error::Forked));
                 }

@@ -1,7 +1,8 @@
-//! Background work: flushes and merges, history, removal of files, and how far all of it is behind.
+//! Background work: flushes, merges, history, removal of obsolete files, and the pressure of a backlog on
+//! writers.
 //!
-//! Workers are jobs (`job`) on [`Scheduler`]; they change the store by edits of `publish` alone. Callers of
-//! `commit` wait for them by the event of [`Work`]. Any thread.
+//! Workers are jobs (`job`) on [`Scheduler`]; they change the store only by edits of `publish`. Callers of
+//! `commit` wait for them on the event of [`Work`]. Any thread.
 
 mod flush;
 pub(super) mod flush_work;
@@ -38,7 +39,7 @@ pub(crate) struct Scheduler {
     pub(super) known_trees: Mutex<KnownTrees>,
     pub(super) quiet: Arc<Quiet>,
     pub(super) pacer: Pacer,
-    /// The memory of flushed generations that readers keep.
+    /// Memory of flushed generations that readers still hold.
     pub(super) kept: Mutex<Grant>,
 }
 

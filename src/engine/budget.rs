@@ -1,4 +1,4 @@
-//! How the one memory budget is divided. Pure arithmetic on `memory_bytes`.
+//! The division of the one memory budget. Pure arithmetic on `memory_bytes`.
 
 use crate::base::error::{Error, Result};
 use crate::base::reserve::{Limits, Role};
@@ -6,28 +6,28 @@ use crate::memtable::{self, BatchSize};
 use crate::write::large;
 use crate::write::lengths::LogLengths;
 
-/// Smallest and largest generation of a store that is not a test's, in bytes.
+/// Smallest and largest generation of a store outside tests, in bytes.
 const GENERATION_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
 /// Length of a store's first log, in bytes; a longer one follows it once it is full.
 const LOG_BYTES_MIN: u64 = 64 << 10;
-/// The same for a test's budget.
+/// The same for the budget of a test.
 const LOG_BYTES_MIN_SMALL: u64 = 16 << 10;
-/// What the logs of a closed store may take, in lengths of the shortest log: 1 MiB.
+/// Most bytes of the logs of a closed store, in lengths of the shortest log: 1 MiB.
 const CLOSED_LOGS_COUNT_MAX: u64 = 16;
 /// Least memory for merges and builds.
 const WORK_BYTES_MIN: u64 = 4 << 20;
-/// Budgets below the least a store may be given are a test's: everything shrinks with them.
+/// Budgets below a store's minimum are for tests: all parts shrink with them.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
-/// What the cache is asked for at once: a small part of it, at least and at most so many bytes.
+/// Bytes that are asked of the cache at once: a small part of it, at least and at most so many bytes.
 const LEND_PART: u64 = 256;
 const LEND_BYTES: (u64, u64) = (1 << 10, 256 << 10);
-/// Part of the cache for reads of futures: those in flight, and those that ended and were not polled since.
+/// Part of the cache for reads of futures: those in flight, and finished reads that were not polled since.
 const FLIGHTS_PART: u64 = 4;
-/// Least room for what the manifest says.
+/// Least room for the manifest's contents.
 const MANIFEST_BYTES_MIN: u64 = 1 << 20;
-/// One batch may have a generation of its own of that part of the whole.
+/// One batch may have a generation of its own, of up to that part of the whole budget.
 const LARGE_BATCH_PART: u64 = 4;
-/// Generations there may be: one active, two sealed.
+/// Most generations at a time: one active, two sealed.
 pub(crate) const GENERATION_COUNT: u64 = 3;
 
 /// Parts of the budget, in bytes.
@@ -38,14 +38,14 @@ pub(crate) struct Budget {
     /// The shortest and the longest log; the longest holds one generation.
     pub(crate) log_bytes_min: u64,
     pub(crate) log_bytes: u64,
-    /// Logs longer than that together are flushed when the store is closed.
+    /// Logs longer than this together are flushed when the store is closed.
     pub(crate) closed_logs_bytes_max: u64,
     pub(crate) work_bytes: u64,
     /// Everything else: blocks, filters, fences.
     pub(crate) cache_bytes: u64,
-    /// Of it, what filters, fences and bounds of tables may keep for themselves.
+    /// Part of the cache that filters, fences and bounds of tables may keep for themselves.
     pub(crate) pages_bytes: u64,
-    /// Of what is not the cache's, what it has for blocks while there is nothing to flush or merge.
+    /// Memory outside the cache that the cache has for blocks while there is nothing to flush or merge.
     pub(crate) annex_bytes: u64,
 }
 
@@ -73,7 +73,7 @@ impl Budget {
         }
     }
 
-    /// The same with less for blocks, filters and fences: what they would have beside it stays unused.
+    /// The same with less for blocks, filters and fences; the difference stays unused.
     #[cfg(any(test, feature = "sim", feature = "lab"))]
     pub(crate) fn with_cache_bytes(mut self, cache_bytes: u64) -> Budget {
         if cache_bytes < self.cache_bytes {
@@ -93,17 +93,17 @@ impl Budget {
         self
     }
 
-    /// How long logs are.
+    /// The shortest and the longest log.
     pub(crate) fn log_lengths(&self) -> LogLengths {
         LogLengths { least: self.log_bytes_min, most: self.log_bytes }
     }
 
-    /// What roles may be granted of the cache's part; an eighth of the whole stays with the cache.
+    /// Limits of the roles in the cache's part; an eighth of the whole stays with the cache.
     pub(crate) fn limits(&self) -> Limits {
         let whole = self.cache_bytes.saturating_sub(self.memory_bytes / 8);
         let part = |role| match role {
             Role::Tables => self.memory_bytes / 4,
-            // One view may have so many write buffers: a single snapshot refuses nobody.
+            // One view may have so many write buffers: a single snapshot causes no refusal.
             Role::Kept => (self.memory_bytes / 8).max(GENERATION_COUNT * self.generation_bytes),
             Role::LargeBatches => self.large_batch_bytes_max(),
             Role::Ingests => self.memory_bytes / 8,
@@ -116,23 +116,23 @@ impl Budget {
         Limits { roles: Role::ALL.map(part), whole, step }
     }
 
-    /// What merges under way may take together; flushes have the other half of the work memory.
+    /// Memory for all merges under way; flushes have the other half of the work memory.
     pub(crate) fn merges_bytes(&self) -> u64 {
         self.work_bytes / 2
     }
 
-    /// Of the annex, what has to be closed for a flush: what generations may take beside the active one, and
-    /// the flush's half of the work memory.
+    /// Part of the annex to close for a flush: generations beside the active one, and the flush's half of the
+    /// work memory.
     pub(crate) fn flush_annex_bytes(&self) -> u64 {
         self.annex_bytes.saturating_sub(self.merges_bytes())
     }
 
-    /// Of the annex, what has to be closed for merges.
+    /// Part of the annex to close for merges.
     pub(crate) fn merges_annex_bytes(&self) -> u64 {
         self.annex_bytes.min(self.merges_bytes())
     }
 
-    /// What a flush under way may take.
+    /// Memory for a flush under way.
     pub(crate) fn flush_bytes(&self) -> usize {
         (self.work_bytes - self.merges_bytes()) as usize
     }
@@ -150,22 +150,22 @@ impl Budget {
             & !4095
     }
 
-    /// The same with what it takes to order the smallest items there are.
+    /// The same with the memory to sort the smallest possible items.
     fn large_batch_bytes_max(&self) -> u64 {
         let region_bytes = self.large_generation_bytes_max();
         let size = BatchSize { items: 1, ..BatchSize::default() };
         (region_bytes + large::order_bytes(region_bytes / memtable::sorted_batch_bytes(&size))) as u64
     }
 
-    /// Largest batch, in bytes that it takes in memory in the order of its keys.
+    /// Largest batch, in bytes of memory in the order of its keys.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         memtable::batch_bytes_max(self.large_generation_bytes_max())
     }
 
-    /// Where a batch has room.
+    /// The generation that has room for a batch.
     ///
     /// # Errors
-    /// `TooLarge`: nowhere.
+    /// `TooLarge`: none has.
     pub(crate) fn check_batch(&self, size: &BatchSize) -> Result<BatchRoom> {
         let in_any_order = memtable::batch_bytes(size.items, size.key_value_bytes);
         if in_any_order <= memtable::batch_bytes_max(self.generation_bytes as usize) {
@@ -180,12 +180,12 @@ impl Budget {
     }
 }
 
-/// Where a batch has room.
+/// The generation that has room for a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BatchRoom {
-    /// In an empty generation and an empty log, whatever its items are.
+    /// Any empty generation with an empty log, for items of any kind.
     AnyGeneration,
-    /// In an empty generation of that size, in the order of its keys.
+    /// An empty generation of that size, filled in the order of the keys.
     OwnGeneration { region_bytes: usize },
 }
 
@@ -194,13 +194,13 @@ fn log_bytes(generation_bytes: u64) -> u64 {
     (generation_bytes + generation_bytes / 4 + (16 << 10)).next_multiple_of(4096)
 }
 
-/// Of generations, what the cache may have while nothing is sealed: all but one, less what is written to the
-/// next one until the annex is closed.
+/// Memory of generations that the cache may have while nothing is sealed: all but one generation, less the
+/// bytes written to the next one until the annex is closed.
 fn quiet_generations_bytes(generation_bytes: u64) -> u64 {
     (GENERATION_COUNT - 1) * generation_bytes - generation_bytes / 4
 }
 
-/// Of a cache, what filters and fences may take.
+/// Part of a cache that filters and fences may take.
 fn pages_bytes(cache_bytes: u64) -> u64 {
     cache_bytes / 4 * 3
 }
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(Budget::divide(1 << 30).generation_bytes, 64 << 20);
     }
 
-    /// A smaller cache changes nothing else, and never is a larger one.
+    /// A smaller cache changes no other part, and a larger one has no effect.
     #[test]
     fn caches_can_be_smaller() {
         let budget = Budget::divide(32 << 20);
@@ -251,8 +251,8 @@ mod tests {
     }
 
     /// A batch within the limits has room, however tiny its items: in an empty generation of the budget's
-    /// size, or in one that takes a quarter of the memory at most. What is over them is told in the same
-    /// measure.
+    /// size, or in one that takes a quarter of the memory at most. The error for a larger batch is in the
+    /// same measure.
     #[test]
     fn batches_within_the_limits_have_room() {
         for memory_bytes in [1 << 18, 1 << 20, 32 << 20, 256 << 20] {
@@ -284,7 +284,7 @@ mod tests {
                 assert!(own > 4 * any || item_bytes > 300, "{any}, {own} items of {item_bytes}");
             }
         }
-        // What the default memory takes.
+        // Batches that fit the default memory.
         let budget = Budget::divide(256 << 20);
         let fits = |items: usize, item_bytes: usize| {
             budget

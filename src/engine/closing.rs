@@ -1,9 +1,9 @@
-//! How far a store is closed, shared by all callers of `close` (`open::close`).
+//! Progress of the close of a store, shared by all callers of `close` (`open::close`).
 
 use crate::base::error::Result;
 use crate::base::sync::{Event, Mutex};
 
-/// How far `close` has come.
+/// Progress of `close`.
 #[derive(Debug, Default)]
 pub(super) enum Closing {
     #[default]
@@ -12,7 +12,7 @@ pub(super) enum Closing {
     Closed(Result<()>),
 }
 
-/// The one closing of a store.
+/// The one close of a store.
 #[derive(Debug, Default)]
 pub(super) struct Close {
     pub(super) state: Mutex<Closing>,

@@ -23,7 +23,7 @@ use gate::OrderGate;
 /// See the module.
 pub(crate) struct Committer {
     pub(super) scheduler: Scheduler,
-    /// Passed before the front of commits, by changes that have a place in their order.
+    /// Passed before the write leader's place, by catalog changes that take a place in the order of commits.
     pub(super) gate: OrderGate,
     pub(super) async_writes: AsyncWrites,
 }

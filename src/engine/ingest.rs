@@ -1,19 +1,19 @@
 //! Ingests: items in the order of their keys, written into tables of their own, past log and memtable.
 //!
-//! Tables are built on the caller's thread while he puts items, cut as merges cut them, and are nobody's
-//! until [`publish`] makes them part of the store by one edit of the manifest. It knows nothing of the tree's
-//! contents until then. One thread an ingest; any number of them, and of writers, at once.
+//! The caller's thread builds the tables while it puts items. They are cut as merges cut them, and are not
+//! part of the store until [`publish`] adds them by one edit of the manifest. Until then an ingest does not
+//! read the tree's items. One thread an ingest; any number of ingests and writers at once.
 //!
 //! Invariants:
-//! 1. The tables are ascending and disjoint, each key once: a key that does not come after the one before
+//! 1. The tables are ascending and disjoint, each key once: a key that does not come after the key before
 //!    ends the ingest.
-//! 2. Given up, failed or dropped, an ingest removes the files it made, unless the store was closed
-//!    meanwhile: then they are removed when it is opened next, as after a crash.
-//! 3. Its memory is one table builder's, which the cache leaves empty meanwhile; a table ends early where
-//!    that does not suffice.
+//! 2. An ingest that fails, is abandoned or dropped removes the files that it made. If the store was closed
+//!    meanwhile, the next opening removes them, as after a crash.
+//! 3. Its memory is one table builder's, which the cache leaves free meanwhile; a table ends early where that
+//!    does not suffice.
 //!
 //! Where keys divide the keyspace, partitions lie in the order of their keys: each has a slice of a table, or
-//! tables of its own if it is large. One that is missing is made when its first item comes.
+//! tables of its own if it is large. A missing partition is made when its first item comes.
 
 pub(super) mod publish;
 
@@ -32,36 +32,37 @@ use crate::engine::background::work::MemoryPart;
 use crate::engine::publish::keyspace::Keyspace;
 use publish::{Publish, Published, check};
 
-/// However little memory there is, a table is not ended for less.
+/// A table that takes less memory than this is not ended for want of memory.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
-/// From this length on, a file is not continued with the next partition: what one drops comes back at once.
+/// From this length on, a file is not continued with the next partition: the drop of a partition then gives
+/// its space back at once.
 const SHARED_FILE_BYTES: u64 = 1 << 20;
-/// Items between two looks at the accounts, and at whether the store is still open.
+/// Items between two updates of the memory accounts, with a check whether the store is still open.
 const LOOK_ITEMS: u64 = 256;
 
 /// An ingest under way.
 pub(crate) struct Ingest {
     store: Arc<Store>,
     keyspace: Arc<Keyspace>,
-    /// What the items are of, in the order of their keys: the keyspace, or its partitions that have some.
+    /// The targets of the items, in the order of their keys: the keyspace, or its partitions that have some.
     targets: Vec<Arc<Keyspace>>,
-    /// The table being built: it has an item.
+    /// The table being built; it has an item.
     builder: Option<TableBuilder>,
-    /// Finished, and ours to remove until they are published.
+    /// Finished tables. The ingest removes their files unless they are published.
     tables: Vec<BuiltTable>,
     /// The key put last.
     last: Vec<u8>,
     items: u64,
     key_value_bytes: u64,
-    /// Of finished tables.
+    /// Bytes of finished tables.
     table_bytes: u64,
-    /// Items and lengths of tables when the last target's first item came.
+    /// Items, and bytes of finished tables, when the last target's first item came.
     before_target: (u64, u64),
-    /// At which length the table being built ends.
+    /// Length at which the table being built ends.
     cut_bytes: u64,
-    /// What ended it.
+    /// The error that ended the ingest.
     failed: Option<Error>,
-    /// While tables are built.
+    /// Held while tables are built.
     memory: Option<Memory>,
 }
 
@@ -74,7 +75,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// As much as all merges may take, shared with the ingests that are under way.
+    /// Takes as much as all merges may take, divided by the number of ingests under way.
     fn borrow(store: &Arc<Store>) -> Memory {
         let begun = store.work.ingests_begun.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = store.budget.merges_bytes() / begun;
@@ -93,10 +94,10 @@ impl Drop for Memory {
 }
 
 impl Ingest {
-    /// Begins one; nothing is made yet.
+    /// Begins an ingest; no file is made yet.
     ///
     /// # Errors
-    /// Why nothing may be written to the keyspace.
+    /// The error that forbids writes to the keyspace.
     pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<Keyspace>) -> Result<Ingest> {
         check(store)?;
         keyspace.check_live()?;
@@ -133,10 +134,10 @@ impl Ingest {
         self.key_value_bytes
     }
 
-    /// Adds an item. One that is too large is refused and changes nothing; after any other error the ingest
-    /// is over, and nothing is left of it.
+    /// Adds an item. An item that is too large is refused and changes nothing; after any other error the
+    /// ingest is over, and its files are removed.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        // Before anything could give it up, which removes files.
+        // Before any call of `give_up`, which removes files.
         self.store.check_process()?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -172,7 +173,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Goes on with the partition that has the key.
+    /// Continues with the partition that has the key.
     fn enter_partition(&mut self, key: &[u8]) -> Result<()> {
         let partitions = self.keyspace.partitions().expect("keys divide it");
         let name = partitions.rule.name_of(key)?;
@@ -183,7 +184,7 @@ impl Ingest {
         let partition = self.store.partition(&self.keyspace, &name)?;
         let tree = partition.tree;
         self.targets.push(partition);
-        // Slices of a file are in the order of their trees, which is that in which partitions were made.
+        // Slices of a file are in the order of their trees, which is the order in which partitions were made.
         let goes_on =
             |builder: &TableBuilder| builder.is_before(tree) && builder.file_bytes() < SHARED_FILE_BYTES;
         if !self.builder.as_ref().is_none_or(goes_on) {
@@ -217,7 +218,7 @@ impl Ingest {
         self.memory.as_ref().map_or(0, |memory| memory.bytes as usize)
     }
 
-    /// Whether the table being built is long enough, or takes half of the memory; ending it takes some more.
+    /// Whether the table being built is long enough, or takes half of the memory; its end takes some more.
     fn is_table_due(&self) -> bool {
         let memory_bytes_max = (self.memory_bytes() / 2).max(TABLE_MEMORY_BYTES_MIN);
         self.builder.as_ref().is_some_and(|builder| {
@@ -227,7 +228,7 @@ impl Ingest {
 
     fn begin_table(&mut self) -> Result<TableBuilder> {
         self.check()?;
-        // As merges cut them, by what there is of the run so far.
+        // As merges cut them, by the bytes of the run so far.
         let most = self.keyspace.settings().table_bytes.min(self.store.budget.table_bytes_max());
         let least = if self.targets.len() > 1 { SHARED_FILE_BYTES.min(most) } else { 0 };
         self.cut_bytes = table_bytes(self.table_bytes - self.before_target.1, most).max(least);
@@ -239,7 +240,7 @@ impl Ingest {
         Ok(builder)
     }
 
-    /// The slice that comes next.
+    /// The tree and the shape of the next slice.
     fn slice(&self) -> (TreeId, SliceShape) {
         let tree = self.targets.last().expect("an item was put").tree;
         let (version, settings) = (self.version(), self.keyspace.settings());
@@ -262,7 +263,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// Makes everything that was put part of the store, durable and at once.
+    /// Publishes all items at once, durably.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.store.check_process()?;
         if let Some(error) = &self.failed {
@@ -280,7 +281,7 @@ impl Ingest {
         Ok(())
     }
 
-    /// The tables are the store's.
+    /// Counts the ingest: the tables belong to the store now.
     pub(in crate::engine) fn published(&mut self) {
         self.tables.clear();
         if self.items > 0 {
@@ -291,13 +292,13 @@ impl Ingest {
         }
     }
 
-    /// What the tables are of.
+    /// The targets of the tables.
     #[cfg(test)]
     pub(in crate::engine) fn targets(&self) -> &[Arc<Keyspace>] {
         &self.targets
     }
 
-    /// The tables, whole and durable, with their names, and opened.
+    /// The finished tables, opened; they and their names are durable.
     pub(in crate::engine) fn complete(&mut self) -> Result<Vec<BuiltTable>> {
         self.check()?;
         self.end_table()?;
@@ -309,7 +310,7 @@ impl Ingest {
         Ok(self.tables.clone())
     }
 
-    /// Removes what was made.
+    /// Ends the ingest with an error, and removes its files.
     fn give_up(&mut self, error: &Error) {
         self.failed = Some(error.clone());
         self.remove_files();
@@ -319,7 +320,7 @@ impl Ingest {
     fn remove_files(&mut self) {
         let (builder, tables) = (self.builder.take(), std::mem::take(&mut self.tables));
         match self.store.is_closed() {
-            // The directory is another's by now.
+            // The directory may belong to another process by now.
             true => builder.into_iter().for_each(TableBuilder::leave),
             false => self.store.remove_unnamed(tables.iter().map(|built| built.summary.identity.file)),
         }
@@ -329,7 +330,7 @@ impl Ingest {
 impl Drop for Ingest {
     fn drop(&mut self) {
         if self.store.is_forked() {
-            // The files, and the memory that the cache leaves, are the other process's.
+            // The files, and the memory that the cache leaves, belong to the other process.
             std::mem::forget((self.builder.take(), self.memory.take()));
             return;
         }

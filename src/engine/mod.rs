@@ -1,8 +1,8 @@
-//! The engine: one open store. Opens and recovers it, publishes views, drives the machines, runs flushes and
-//! merges.
+//! The engine: one open store. It opens and recovers the store, publishes views, drives the state machines,
+//! and runs flushes and merges.
 //!
-//! It is a stack of layers. Each is a struct that holds the layer below and derefs to it; no layer names one
-//! above (docs/decisions/0051), and the table in docs/ARCHITECTURE.md says which part may import which.
+//! It is a stack of layers. Each layer is a struct that holds the layer below and derefs to it. No layer
+//! names one above (docs/decisions/0051). The table in docs/ARCHITECTURE.md says which part may import which.
 //!
 //! ```text
 //! open, ingest, stats, space: recovery, ingests, statistics
@@ -13,8 +13,8 @@
 //! publish    Publisher:  the present views, catalog and write buffers, and how they change
 //! ```
 //!
-//! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes
-//! through the catalog, one at a time; no lock is held across I/O.
+//! Threads share a [`Store`] by reference. Readers take no lock. Every change of tables and keyspaces goes
+//! through the catalog, one at a time. No lock is held across I/O.
 
 mod background;
 mod budget;

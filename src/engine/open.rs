@@ -1,5 +1,5 @@
-//! Opening a store and closing it: files read, decided about and changed, workers started and stopped. A
-//! checkpoint, which makes another store, stands here too.
+//! Opens and closes a store: reads and decides about its files, changes them, and starts and stops workers.
+//! Also makes checkpoints, which are stores of their own.
 
 pub(crate) mod checkpoint;
 mod close;

@@ -1,4 +1,4 @@
-//! How a store is opened, and what its settings ask of the operating system.
+//! How a store is opened, and the operating-system environment that its settings ask for.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) struct OpenOptions {
     pub(crate) settings: StoreSettings,
     pub(crate) mode: Mode,
     pub(crate) budget: Budget,
-    /// The secret of the hash function of a store that is made; `None`: a random one.
+    /// The hash secret of a new store; `None` draws a random one.
     pub(crate) hash_secret: Option<[u8; 16]>,
 }
 
@@ -26,28 +26,28 @@ impl OpenOptions {
     }
 }
 
-/// What the opener may do.
+/// The access that the opener asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
-    /// Make it if there is none; read and write.
+    /// Creates the store if there is none; reads and writes.
     CreateIfMissing,
-    /// Make it, if there is none; read and write.
+    /// Creates the store and fails if there is one; reads and writes.
     CreateNew,
-    /// Read and write what is there.
+    /// Opens an existing store; reads and writes.
     Existing,
-    /// Change not a byte.
+    /// Opens an existing store and writes nothing.
     ReadOnly,
 }
 
 impl Mode {
-    /// Whether a store is made where there is none.
+    /// Whether this mode creates a missing store.
     pub(crate) fn makes(self) -> bool {
         matches!(self, Mode::CreateIfMissing | Mode::CreateNew)
     }
 }
 
 impl StoreSettings {
-    /// The operating system as these settings want it, for a store in `path`.
+    /// The operating-system environment for a store in `path` with these settings.
     pub(crate) fn env(&self, path: &Path) -> Result<Env> {
         let direct_io = if self.direct_io == 1 { DirectIo::WhereSupported } else { DirectIo::Off };
         let read_with = self.read_with(cfg!(feature = "lab"))?;

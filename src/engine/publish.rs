@@ -1,8 +1,9 @@
-//! The lowest layer: the present state of a store, and how it changes. Views, the catalog with manifest and
-//! names, write buffers and their log, tables brought in and taken out, points that read.
+//! The lowest layer: the present state of a store, and the ways to change it. It has the views, the catalog
+//! with manifest and names, the write buffers and their log, the addition and removal of tables, and the
+//! points that readers use.
 //!
-//! It knows no job and no read. A change of a tree is noted in [`ChangedTrees`], for the merge queue; a file
-//! without a version that names it in [`Discarded`], for the flush worker. Any thread.
+//! It has no jobs and does no reads. A change of a tree is noted in [`ChangedTrees`], for the merge queue; a
+//! file that no version names is noted in [`Discarded`], for the flush worker. Any thread.
 
 pub(crate) mod bearing;
 pub(crate) mod catalog;
@@ -52,7 +53,7 @@ pub(crate) struct Publisher {
     pub(super) owner: TableOwner,
     pub(super) files: Arc<FileLedger>,
     pub(super) points: Points,
-    /// Every generation that may still be in memory, for the accounts.
+    /// Every generation that may still be in memory, for the memory accounts.
     pub(super) generations: Mutex<Vec<Weak<Generation>>>,
     pub(super) is_closed: AtomicBool,
 }

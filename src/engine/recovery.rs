@@ -1,6 +1,6 @@
-//! Counts of a recovery, for the statistics.
+//! Recovery counters, for the statistics.
 
-/// What opening the store found.
+/// The counters of one recovery: items and bytes replayed, bytes discarded, and the time of the opening.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovery {
     pub(crate) replayed_items: u64,

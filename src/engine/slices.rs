@@ -1,7 +1,7 @@
-//! What shape a new table gets, its filter above all: by its keyspace's settings, its level, and the tree as
-//! it will be.
+//! The shape of a new table, its filter above all. It follows from the keyspace's settings, the table's
+//! level, and the tree as it will be.
 //!
-//! Asked when a flush or a merge begins. Tables that are there keep theirs. Pure functions.
+//! Computed when a flush or a merge begins; existing tables keep their shape. Pure functions.
 
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
@@ -11,11 +11,11 @@ use crate::levels::filter_bits;
 use crate::levels::version::{Placed, Run, Tree, Trie};
 use crate::table::{IndexPlan, PageBudget, SliceShape};
 
-/// Of `index_kind`.
+/// Values of `index_kind`.
 const LEARNED: u64 = 1;
 const ADAPTIVE: u64 = 2;
 
-/// For a flush that brings about so many items to a tree.
+/// For a flush that brings roughly so many items to a tree.
 pub(super) fn of_flush(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
     if tree.is_some_and(|tree| tree.trie().is_some()) {
         return of_node(settings);
@@ -42,8 +42,8 @@ pub(super) fn of_merge<'t>(
     slice_shape(settings, &by_level, output_level)
 }
 
-/// For a node of that height of a trie. Below the root filters are by column where memory has no room for all
-/// of the tree's: a get then reads one page of them a node.
+/// For a node of that height of a trie. Below the root, filters are by column where memory has no room for
+/// all filters of the tree: a get then reads one filter page a node.
 pub(super) fn of_push(
     settings: &KeyspaceSettings,
     (tree, height): (&Tree, usize),
@@ -59,17 +59,17 @@ pub(super) fn of_push(
     shape
 }
 
-/// For any node of a trie: every filter is asked by every get that comes so far, in the last height too.
+/// For any node of a trie: every get that reaches a node asks its filters, in the last height too.
 fn of_node(settings: &KeyspaceSettings) -> SliceShape {
     slice_shape(&KeyspaceSettings { filter_allocation: 0, ..settings.clone() }, &[1, 1], 0)
 }
 
-/// Whether `index_kind` leaves it to the store.
+/// Whether `index_kind` leaves the kind of index to the store.
 pub(super) fn is_index_adaptive(settings: &KeyspaceSettings) -> bool {
     settings.index_kind == ADAPTIVE
 }
 
-/// For the last level of a tree to which an ingest brings about so many items.
+/// For the last level of a tree to which an ingest brings roughly so many items.
 pub(super) fn of_ingest(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
     let mut by_level = tree.map(items_by_level).unwrap_or_default();
     by_level.resize(by_level.len().max(2), 0);

@@ -1,7 +1,7 @@
 //! Space on disk by role, and the readers of files that are obsolete.
 //!
-//! Lengths and holes come from the ledger of the store's files (`io::ledger`): the roles add up to what the
-//! directory's files take, whatever is under way, and nothing looks at the directory.
+//! Lengths and holes come from the ledger of the store's files (`io::ledger`). The roles add up to the space
+//! of the directory's files at any time, and no call reads the directory.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use super::store::Store;
 use crate::engine::publish::snapshot::PointKind;
 
 /// Space on disk, by role: lengths of the store's files without their holes, in bytes. `table_bytes` to
-/// `unnamed_bytes` add up to `total_bytes`, which is what the directory's files take but for files that are
-/// no store's.
+/// `unnamed_bytes` add up to `total_bytes`, the space of the directory's files except files that are no
+/// store's.
 ///
-/// Making it takes a copy of the list of files, and for the readers of obsolete files a look at the tables of
-/// each snapshot and iterator. No device read, and no look at the directory.
+/// Cost: a copy of the list of files, and for the readers of obsolete files a look at the tables of each
+/// snapshot and iterator. No device read, and no read of the directory.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -38,31 +38,31 @@ use crate::engine::publish::snapshot::PointKind;
 pub struct SpaceStats {
     /// Tables that hold the store's items.
     pub table_bytes: u64,
-    /// Tables that hold nothing of the store any more, and that a reader still looks into, or that are about
-    /// to be removed. See `obsolete_files`.
+    /// Tables that hold no items of the store any more. A reader still uses them, or they are about to be
+    /// removed. See `obsolete_files`.
     pub obsolete_table_bytes: u64,
-    /// Tables of what only snapshots and iterators see.
+    /// Tables of items that only snapshots and iterators see.
     pub history_bytes: u64,
     /// Tables that flushes, merges and ingests are writing.
     pub new_table_bytes: u64,
-    /// Logs of what is in no table yet, and of what is being flushed.
+    /// Logs of items that are in no table yet, and of items that are being flushed.
     pub log_bytes: u64,
-    /// A log that was made ready and is not in use.
+    /// A log that is ready and not in use yet.
     pub standby_log_bytes: u64,
-    /// A log whose items were flushed, kept to be used again.
+    /// A log whose items were flushed, kept for reuse.
     pub recycled_log_bytes: u64,
     /// The manifest, and while it is rewritten the new one.
     pub manifest_bytes: u64,
     /// The files STORE and LOCK.
     pub store_bytes: u64,
-    /// Files that nothing names: of a process that died, of a later release, or that could not be removed.
-    /// The next opening for writing removes what it may.
+    /// Files that nothing names: left by a process that died, of a later release, or files that could not be
+    /// removed. The next opening for writing removes those that it may.
     pub unnamed_bytes: u64,
     /// All of these together.
     pub total_bytes: u64,
-    /// In no role: given back to the file system since the store was opened, out of the middle of table files
-    /// that hold the items of several trees, or of several nodes of a hashed one. 0 where the file system
-    /// has no holes.
+    /// Not a role: space given back to the file system since the store was opened, out of the middle of table
+    /// files that hold the items of several trees, or of several nodes of a hashed one. 0 where the file
+    /// system has no holes.
     pub hole_bytes: u64,
     /// Each obsolete table and each history table, by name, with its readers.
     pub obsolete_files: Vec<ObsoleteFile>,
@@ -96,7 +96,7 @@ pub struct ObsoleteFile {
     pub name: String,
     /// Its length without its holes.
     pub bytes: u64,
-    /// What holds it, by kind. Once all of them are gone the file is removed, soon and in the background.
+    /// Its readers, by kind. Once all of them are gone the file is removed, soon and in the background.
     pub readers: Vec<FileReader>,
 }
 
@@ -111,7 +111,7 @@ pub struct FileReader {
     pub count: u64,
 }
 
-/// What may hold a file; see [`ObsoleteFile`].
+/// A kind of reader that may hold a file; see [`ObsoleteFile`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -124,13 +124,13 @@ pub enum FileReaderKind {
     Checkpoint,
     /// A check of the open store ([`Db::verify`](crate::Db::verify)).
     Verify,
-    /// A read under way, a future of a get that was not dropped, or background work: told of files that have
-    /// no other reader, and of those that are about to be removed.
+    /// A read under way, a future of a get that was not dropped, or background work. Listed for files that
+    /// have no other reader, and for those that are about to be removed.
     Read,
 }
 
 impl FileReaderKind {
-    /// The word for it, as the command `trine stats` shows it.
+    /// The word for the kind, as the command `trine stats` shows it.
     ///
     /// ```
     /// assert_eq!(trine::FileReaderKind::Snapshot.name(), "snapshot");
@@ -146,7 +146,7 @@ impl FileReaderKind {
     }
 }
 
-/// What the numbers of files say of their roles.
+/// The roles of files, by their numbers.
 struct Roles<'r> {
     /// Tables of the present version.
     live: &'r BTreeMap<u64, u64>,
@@ -156,10 +156,10 @@ struct Roles<'r> {
 }
 
 impl Store {
-    /// Of the present version, which has the files `live`.
+    /// The space of the store, whose present version has the files `live`.
     pub(super) fn space_stats(&self, live: &BTreeMap<u64, u64>) -> SpaceStats {
-        // After `live`, and before the lengths: a table that leaves the version meanwhile is obsolete, and
-        // one that is removed meanwhile has no length.
+        // After `live`, and before the lengths: a table that leaves the version meanwhile is obsolete, and a
+        // table that is removed meanwhile has no length.
         let roles = Roles {
             live,
             obsolete: self.readers_of_obsolete(),
@@ -186,7 +186,7 @@ impl Store {
         space
     }
 
-    /// Each obsolete file, by number, with how many readers of each kind hold it.
+    /// Each obsolete file, by number, with the number of its readers of each kind.
     fn readers_of_obsolete(&self) -> BTreeMap<u64, BTreeMap<FileReaderKind, u64>> {
         let mut obsolete: BTreeMap<u64, BTreeMap<FileReaderKind, u64>> =
             self.owner.discarded.obsolete().into_iter().map(|file| (file.number, BTreeMap::new())).collect();
@@ -249,7 +249,7 @@ mod tests {
     use crate::io::sim::SimDisk;
     use crate::write::batch::Items;
 
-    /// Each kind of reader is told, with how many there are; once they are gone so is the file.
+    /// Each kind of reader is listed, with its count; once the readers are gone so is the file.
     #[test]
     fn every_kind_of_reader_is_told() {
         let (store, threads) = run::open(&SimDisk::new(1), None, 0, 1 << 20).expect("opens");

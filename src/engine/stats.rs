@@ -38,13 +38,13 @@ pub struct Stats {
     pub keyspaces: Vec<KeyspaceStats>,
     /// Memory by role, beside the budget.
     pub memory: MemoryStats,
-    /// What reached the operating system.
+    /// Reads, writes and syncs that reached the operating system.
     pub io: IoStats,
     /// The write path.
     pub write: WriteStats,
     /// Space on disk.
     pub space: SpaceStats,
-    /// What opening the store found.
+    /// The recovery when the store was opened.
     pub recovery: RecoveryStats,
     /// Snapshots.
     pub snapshots: SnapshotStats,
@@ -71,11 +71,11 @@ pub struct Stats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyspaceStats {
-    /// Its name; of a partition the keyspace's, a slash, and its own.
+    /// Its name; for a partition the keyspace's name, a slash, and its own name.
     pub name: String,
     /// Whether its keys have no order, see [`Hashed`](crate::Hashed): its levels are the heights of a trie.
     pub is_hashed: bool,
-    /// Items: in tables every version and tombstone, in each write buffer every key.
+    /// Items: every version and tombstone in tables, every key in each write buffer.
     pub items: u64,
     /// Bytes of their keys and values.
     pub key_value_bytes: u64,
@@ -83,8 +83,8 @@ pub struct KeyspaceStats {
     pub table_bytes: u64,
     /// Number of its tables.
     pub tables: u64,
-    /// How far its merges are behind: 0 not at all, 1000 as far as they may be. Those who write to it are
-    /// slowed by that, and by what slows all.
+    /// How far its merges are behind: 0 not at all, 1000 as far as they may be. This pressure slows its
+    /// writers, beside the pressure that slows all writers.
     pub pressure: u64,
     /// Each level that has tables.
     pub levels: Vec<LevelStats>,
@@ -107,10 +107,10 @@ pub struct KeyspaceStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelStats {
-    /// Its number; flushes write to level 0. In a hashed keyspace the height of nodes; the root has 0.
+    /// Its number; flushes write to level 0. In a hashed keyspace, the height of nodes; the root has 0.
     pub level: u64,
-    /// Trees that have runs in it: one, or partitions. In a hashed keyspace nodes of this height that have
-    /// runs.
+    /// Trees that have runs in it: one, or several if the keyspace has partitions. In a hashed keyspace,
+    /// nodes of this height that have runs.
     pub nodes: u64,
     /// Runs in it: tables with disjoint key ranges, searched as one.
     pub runs: u64,
@@ -128,16 +128,16 @@ pub struct LevelStats {
     pub filters: PageStats,
     /// Their fences.
     pub fences: PageStats,
-    /// Of the fence pages that are kept in memory, bytes of those that are models of the keys: setting
+    /// Of the fence pages that are kept in memory, bytes of the pages that are models of the keys: setting
     /// `index_kind`.
     pub models_bytes: u64,
-    /// Bytes of sketches of fence pages, where these have no room in memory: a sketch knows the block of most
-    /// keys, and the page is read for the others.
+    /// Bytes of sketches of fence pages, where the pages have no room in memory: a sketch gives the block of
+    /// most keys, and the page is read for the other keys.
     pub sketches_bytes: u64,
 }
 
-/// Pages of filters or fences: a get looks at one of each run, beside a block. What is not kept in memory is
-/// in the cache like data, or read.
+/// Pages of filters or fences: a get looks at one of each run, beside a block. Pages that are not kept in
+/// memory are in the cache like data, or read.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -154,11 +154,11 @@ pub struct LevelStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PageStats {
-    /// All of them.
+    /// Bytes of all of them.
     pub bytes: u64,
-    /// Those that are kept in memory.
+    /// Bytes of those that are kept in memory.
     pub pinned_bytes: u64,
-    /// Why no more are.
+    /// Why no more are kept.
     pub reason: &'static str,
 }
 
@@ -176,17 +176,17 @@ pub struct PageStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// What the store may use.
+    /// Memory that the store may use.
     pub budget_bytes: u64,
-    /// What it uses now.
+    /// Memory that it uses now.
     pub used_bytes: u64,
-    /// By role. Limits are what a role may have at most; all roles together stay within the budget. The
-    /// cache's limit is what the roles around it leave now: filters and fences stay in memory while they take
-    /// no more than 3/4 of what it would have without them, and what does not is in the cache like data.
-    /// "table bounds", the least and the greatest key of each table, its range tombstones and a separator for
-    /// every 1.6 MB of it, are always in memory and leave less for the others: writers are slowed by them.
-    /// While there is nothing to flush or to merge, the cache has most of what write buffers and merges
-    /// leave, and their limits are so much less.
+    /// By role. A limit is the most that a role may have; all roles together stay within the budget. The
+    /// cache's limit is the memory that the roles around it leave now. Filters and fences stay in memory
+    /// while they take no more than 3/4 of the cache's limit without them; the rest of them is in the cache
+    /// like data. "table bounds", the least and the greatest key of each table, its range tombstones and a
+    /// separator for every 1.6 MB of it, are always in memory and leave less for the other roles: they slow
+    /// writers. While there is nothing to flush or to merge, the cache has most of the memory that write
+    /// buffers and merges leave, and their limits are so much less.
     pub roles: Vec<MemoryRole>,
 }
 
@@ -205,20 +205,20 @@ pub struct MemoryStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryRole {
-    /// What it is for.
+    /// Its name.
     pub name: &'static str,
     /// In use now.
     pub bytes: u64,
-    /// What it may have of the budget.
+    /// Most memory that it may have of the budget.
     pub limit_bytes: u64,
-    /// Times, since the store was opened, that somebody waited for others to give memory of it back.
+    /// Times, since the store was opened, that a caller waited for others to give memory of the role back.
     pub waits: u64,
-    /// Times that somebody did without it: was refused with [`Error::Memory`](crate::Error::Memory), or took
-    /// another way.
+    /// Times that a caller did without the memory: it was refused with
+    /// [`Error::Memory`](crate::Error::Memory), or took another way.
     pub refusals: u64,
 }
 
-/// What reached the operating system.
+/// Reads, writes and syncs that reached the operating system.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -254,20 +254,20 @@ pub struct IoStats {
     pub open_files: u64,
     /// Tables are read past the kernel's page cache.
     pub direct_io: bool,
-    /// How reads that go out together are in flight: "ring", "ring_poll", "pool" or "pread"; "simulated" in a
+    /// How reads that are issued together run: "ring", "ring_poll", "pool" or "pread"; "simulated" in a
     /// simulated world.
     pub reads_with: &'static str,
-    /// Why it is not a ring; empty if it is, or simulated.
+    /// Why reads do not use a ring; empty if they do, or are simulated.
     pub reads_with_why: String,
-    /// Reads of futures in flight now, at most `reads_in_flight`; without those of `block_on`, whose threads
+    /// Reads of futures in flight now, at most `reads_in_flight`; without reads of `block_on`, whose threads
     /// read for themselves.
     pub reads_in_flight: u64,
-    /// Reads of futures that wait for their turn, without those likewise.
+    /// Reads of futures that wait for their turn, likewise without reads of `block_on`.
     pub reads_waiting: u64,
-    /// Requests of gets, scans and futures that were made and not answered yet.
+    /// Requests of gets, scans and futures that are not answered yet.
     pub requests_now: u64,
-    /// Requests of merges that were made, and whose bytes no merge has taken yet. With many of the others
-    /// merges go slower.
+    /// Requests of merges whose bytes no merge has taken yet. With many of the other requests merges go
+    /// slower.
     pub merge_requests_now: u64,
 }
 
@@ -305,12 +305,13 @@ pub struct WriteStats {
     pub ingest_bytes: u64,
     /// Time writers were slowed because background work was behind, in nanoseconds.
     pub delayed_ns: u64,
-    /// How far behind it is now: 0 not at all, 1000 as far as it may be. The worst of memory that waits for
-    /// its flush, which slows all writers, and of each keyspace's merges, which slow those who write to it.
+    /// How far background work is behind now: 0 not at all, 1000 as far as it may be. The worst of several
+    /// pressures: memory that waits for its flush slows all writers, and the merges of a keyspace slow its
+    /// writers.
     pub pressure: u64,
 }
 
-/// What opening the store found.
+/// The recovery when the store was opened.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -330,7 +331,7 @@ pub struct RecoveryStats {
     pub replayed_items: u64,
     /// Bytes of logs that were replayed.
     pub replayed_bytes: u64,
-    /// Bytes behind a torn write that were not used: never acknowledged as durable.
+    /// Bytes behind a torn write that were not used; they were never acknowledged as durable.
     pub discarded_bytes: u64,
     /// Time to open, in nanoseconds.
     pub open_ns: u64,
@@ -356,7 +357,7 @@ pub struct SnapshotStats {
     pub alive: u64,
     /// Nanoseconds since the oldest of them was taken.
     pub oldest_ns: u64,
-    /// Memtable generations that only snapshots and iterators keep in memory. The cache leaves them the room;
+    /// Memtable generations that only snapshots and iterators keep in memory. The cache leaves room for them;
     /// past a sixteenth of the budget they are written to files of history.
     pub generations: u64,
     /// Their bytes.
@@ -393,14 +394,14 @@ pub struct BackgroundStats {
     pub flushes: u64,
     /// Merges done.
     pub merges: u64,
-    /// Bytes of merges after which they waited, to go at an even pace or for the cap.
+    /// Bytes of merges after which merges waited, for an even pace or for the cap.
     pub paced_bytes: u64,
     /// Bytes a second that merges may read and write now: by how far they are behind, and by
     /// `background_bytes_per_second`. 0: as many as they can.
     pub bytes_per_second: u64,
     /// Ingests finished.
     pub ingests: u64,
-    /// What keeps background work from going on, if something does.
+    /// The error that keeps background work from going on, if there is one.
     pub error: Option<String>,
 }
 
@@ -460,7 +461,7 @@ impl Store {
         stats
     }
 
-    /// What snapshots and iterators keep that the present version, of these files, does not.
+    /// Memory and files that only snapshots and iterators keep; `files` are those of the present version.
     fn snapshot_stats(&self, files: &BTreeMap<u64, u64>) -> SnapshotStats {
         let (mut stats, mut kept) = (SnapshotStats::default(), BTreeMap::new());
         let now_ns = self.env.clock.now_ns();
@@ -479,7 +480,7 @@ impl Store {
         stats
     }
 
-    /// What is in use of write buffers that the present view has.
+    /// Bytes in use in the write buffers of the present view.
     fn buffers_bytes(&self) -> u64 {
         let pin = self.epoch.pin();
         let view = self.views.load(&pin).get();
@@ -491,7 +492,7 @@ impl Store {
         let (buffers_bytes, reserve) = (self.buffers_bytes(), self.cache.reserve());
         let kept_bytes = self.kept_bytes();
         let cache = self.cache.stats();
-        // What the cache has of others' shares for now.
+        // Memory of other roles that the cache has for now.
         let lent = self.quiet.lent(cache.annex_bytes);
         let places_bytes = self.pages.places_bytes().min(reserve.bytes(Role::Tables));
         let fences_bytes = cache.pinned_bytes + places_bytes;

@@ -1,4 +1,4 @@
-//! One open store: all layers, and how far it is opened and closed.
+//! One open store: all layers, its recovery and its close.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -23,7 +23,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Does a write of a future, if there is nothing to wait for, or queues it.
+    /// Does the write of a future at once if it need not wait, or queues it.
     pub(crate) fn begin_write(
         self: &Arc<Store>,
         what: AsyncItems,

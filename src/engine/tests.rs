@@ -1,12 +1,13 @@
-//! The whole store on the simulated machine, its commits driven step by step so that the turns of writers,
-//! flushes and merges come in every order; and what it is after a crash at any call of the disk.
+//! Tests of the whole store on the simulated machine. Commits are driven step by step, so that the turns of
+//! writers, flushes and merges come in every order. Crashes come at any disk call.
 //!
-//! - `model`: what the store must hold after each write, in commit order.
-//! - `recorder`: the disk before and amid every call that changes it.
+//! - `model`: the expected contents of the store after each write, in commit order.
+//! - `recorder`: the disk before and during every call that changes it.
 //! - `run`: a random workload over several writers.
-//! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
-//! - `clear`: keyspaces cleared, with crashes and merges at that moment. `memory`: the budget. `pace`: who
-//!   waits for merges, and for what merges wait. `panics`: background threads that panic.
+//! - `crash`: crashes at every call, and the contents that the store must have afterwards. `faults`: calls
+//!   that fail.
+//! - `clear`: keyspaces cleared, with crashes and merges at that moment. `memory`: the budget. `pace`:
+//!   writers that wait for merges, and merges that wait. `panics`: background threads that panic.
 
 mod case;
 mod clear;

@@ -1,7 +1,7 @@
-//! What log and manifest share: a file of fixed length with two slots and a chain of records.
+//! The framing that logs and manifests share: a file of fixed length with two slots and a chain of records.
 //!
-//! It is not what the records say (`log`, `manifest`), and it reads and writes no file: `wal` and
-//! `levels::manifest` hold a [`Framer`] to write, and give whole files to [`scan`] to read. Pure.
+//! This module does not interpret payloads (`log` and `manifest` do), and it reads and writes no file. `wal`
+//! and `levels::manifest` write through a [`Framer`] and pass whole files to [`scan`] to read them. Pure.
 //!
 //! ```text
 //! offset size  name: meaning (little-endian)
@@ -28,10 +28,11 @@
 //! ```
 //! Chain: chain_0 = uid; chain_n = XXH3-64 of (chain_{n-1}, checksum of record n).
 //!
-//! Invariants: 1. a slot is written only after a sync that made true what it says, in a log only if none
-//! vouches for a record in the same page yet, else there is the witness; slots are written in turn, so at
-//! most one is torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record are
-//! zeros, remains of a torn write, or, in a recycled log, of another life under another uid.
+//! Invariants: 1. a slot is written only after the sync that makes its content true; in a log, only one slot
+//! is written for the records that end in one page, and later syncs of that page go to the witness in STORE;
+//! slots are written in turn, so at most one is torn; 2. `synced to` is at most the record's own offset; 3.
+//! the bytes behind the last record are zeros, remains of a torn write, or, in a recycled log, records of an
+//! earlier life under another uid.
 
 mod evidence;
 mod scan;
@@ -51,15 +52,15 @@ pub(crate) use scan::{Expected, Record, Scan, Tail, every_record, scan};
 pub(crate) const RECORDS_FROM: u64 = 3 * PAGE_BYTES as u64;
 /// Bytes of a record before its payload.
 pub(crate) const RECORD_HEAD_BYTES: usize = 24;
-/// Longest log or manifest, in bytes: the most that reading one may allocate.
+/// Longest log or manifest, in bytes. It bounds the allocation for reading one.
 pub(crate) const FRAMED_BYTES_MAX: u64 = 1 << 30;
 
 pub(crate) const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
 pub(crate) const SLOT_TAG: u8 = 0xf1;
-/// Bytes of a slot that its checksum is of; it follows them.
+/// Bytes of a slot that its checksum covers. The checksum follows them.
 pub(crate) const SLOT_CHECKED_BYTES: usize = 40;
 
-/// What a record is; the tag of its checksum.
+/// The kind of a record, which is the tag of its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
@@ -74,7 +75,7 @@ impl RecordKind {
     }
 }
 
-/// A boundary between records: how long the file is there, and the chain of all records before it.
+/// A boundary between records: its offset in the file, and the chain of all records before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FramePoint {
     pub(crate) bytes: u64,
@@ -82,7 +83,7 @@ pub(crate) struct FramePoint {
 }
 
 impl FramePoint {
-    /// Before the first record.
+    /// The point before the first record.
     pub(crate) fn start(uid: u64) -> FramePoint {
         FramePoint { bytes: RECORDS_FROM, chain: uid }
     }
@@ -95,21 +96,21 @@ impl FramePoint {
     }
 }
 
-/// Bytes a record with a payload of `payload_bytes` takes.
+/// Bytes that a record with a payload of `payload_bytes` takes.
 pub(crate) fn record_bytes(payload_bytes: usize) -> usize {
     RECORD_HEAD_BYTES + payload_bytes.next_multiple_of(8)
 }
 
-/// What a record says beside its payload.
+/// The fields of a record beside its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecordHead {
     pub(crate) kind: RecordKind,
-    /// First sequence number of a batch, number of an edit.
+    /// The first sequence number of a batch, or the number of an edit.
     pub(crate) sequence: Sequence,
     pub(crate) synced_to: u64,
 }
 
-/// Appends one record for offset `at` of the file with `uid`, and returns its checksum.
+/// Appends the record for offset `at` of the file with `uid`, and returns its checksum.
 pub(crate) fn encode_record(uid: u64, at: u64, head: RecordHead, payload: &[u8], out: &mut Vec<u8>) -> u32 {
     assert!(!payload.is_empty() && head.sequence <= SEQUENCE_MAX, "a record says something, in 56 bits");
     let length = u32::try_from(payload.len()).expect("a payload is shorter than its file");
@@ -126,7 +127,7 @@ pub(crate) fn encode_record(uid: u64, at: u64, head: RecordHead, payload: &[u8],
     checksum
 }
 
-/// A slot: how far the file is known durable.
+/// A slot: the position up to which the file is known durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
     pub(crate) durable: FramePoint,
@@ -139,12 +140,12 @@ impl Slot {
         (turn & 1) as usize
     }
 
-    /// Offset of the page this slot is written to.
+    /// Offset of the page of this slot.
     pub(crate) fn offset(&self) -> u64 {
         SLOT_OFFSETS[Slot::index_of(self.turn)]
     }
 
-    /// Both slots of a file, each if it is good.
+    /// Decodes both slots of a file.
     pub(crate) fn both(bytes: &[u8], uid: u64) -> [Result<Slot, Malformed>; 2] {
         [0, 1].map(|index| {
             let page = bytes.chunks_exact(PAGE_BYTES).nth(index + 1).unwrap_or_default();
@@ -188,7 +189,7 @@ impl Slot {
     }
 }
 
-/// The write side of one file: where the next record goes, and what it must say. Does no I/O.
+/// The write side of one file: the offset of the next record, and its fields. Does no I/O.
 #[derive(Clone, Debug)]
 pub(crate) struct Framer {
     header: FileHeader,
@@ -197,12 +198,12 @@ pub(crate) struct Framer {
     tail: FramePoint,
     synced_to: u64,
     next_turn: u64,
-    /// What the newest slot says that this writer has handed out.
+    /// Durable offset in the newest slot that this writer has returned.
     slot_to: u64,
 }
 
 impl Framer {
-    /// Of a new file of `bytes` bytes.
+    /// A framer for a new file of `bytes` bytes.
     pub(crate) fn new(header: FileHeader, bytes: u64, boot_id: u128) -> Framer {
         assert!(
             (RECORDS_FROM..=FRAMED_BYTES_MAX).contains(&bytes),
@@ -213,14 +214,15 @@ impl Framer {
         Framer { header, bytes, boot_id, tail: start, synced_to, next_turn: 0, slot_to }
     }
 
-    /// Goes on where a scan ended.
+    /// A framer that continues behind the last record of a scan.
     pub(crate) fn resume(header: FileHeader, bytes: u64, boot_id: u128, scan: &Scan<'_>) -> Framer {
         let (synced_to, next_turn) = (scan.durable_to, scan.next_turn);
         Framer { header, bytes, boot_id, tail: scan.end, synced_to, next_turn, slot_to: RECORDS_FROM }
     }
 
-    /// Header and both slots, which say that the file is durable up to the tail: what a new file begins with.
-    /// They are to be synced, with all before the tail, before the file is named anywhere.
+    /// The first pages of a new file: the header and both slots, which say that the file is durable up to the
+    /// tail. The caller syncs these pages, and all records before the tail, before another file names this
+    /// one.
     pub(crate) fn first_pages(&mut self) -> Vec<u8> {
         let mut pages = self.header.encode();
         for _ in 0..2 {
@@ -238,12 +240,12 @@ impl Framer {
         &self.header
     }
 
-    /// Where the next record goes.
+    /// The position of the next record.
     pub(crate) fn tail(&self) -> FramePoint {
         self.tail
     }
 
-    /// Bytes framed and not yet known durable.
+    /// Bytes framed but not yet known durable.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
         self.tail.bytes - self.synced_to
     }
@@ -254,7 +256,8 @@ impl Framer {
         rest.saturating_sub(RECORD_HEAD_BYTES) & !7
     }
 
-    /// Appends one record to `out`, which the owner writes at the tail of before, and advances the tail.
+    /// Appends one record to `out` and advances the tail. The caller writes the record at the tail from
+    /// before the call.
     ///
     /// # Panics
     /// If the payload is empty or there is no room.
@@ -266,21 +269,23 @@ impl Framer {
         self.tail = self.tail.after(record_bytes(payload.len()) as u64, checksum);
     }
 
-    /// A sync has made everything up to `up_to` durable. Returns offset and bytes of the slot page that says
-    /// so, to be written without waiting for it; later records say so too.
+    /// Notes that a sync has made everything up to `up_to` durable. Returns the offset and the bytes of the
+    /// slot page for this position; the caller does not wait for its write. Later records carry the position
+    /// too.
     pub(crate) fn synced(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
         self.synced_under(up_to, self.boot_id)
     }
 
-    /// As [`Framer::synced`], for a file that keeps remains of a torn write behind its tail: a slot of no
-    /// known boot, so that those remains are never taken for damage done since.
+    /// Like [`Framer::synced`], for a file with remains of a torn write behind its tail. The slot names no
+    /// boot, so that a scan never takes those remains for later damage.
     pub(crate) fn synced_before_remains(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
         self.synced_under(up_to, 0)
     }
 
-    /// As [`Framer::synced`], of a log, for the witness in STORE. `None`, and nothing is noted, if no slot
-    /// was handed out for a record that ends in the same page: then a slot is due. So there is one for every
-    /// page that is synced, durable with the next sync, unless a full disk refused it.
+    /// Like [`Framer::synced`], for a log, with the witness in STORE instead of a slot. Returns `None`, and
+    /// notes nothing, if the newest slot is for a record that ends in another page: the caller then writes a
+    /// slot. So every synced page has a slot, durable with the next sync, unless a full disk refused the
+    /// write.
     pub(crate) fn witnessed(&mut self, up_to: FramePoint) -> Option<Vec<u8>> {
         let page_of = |end: u64| (end - 1) / PAGE_BYTES as u64;
         if page_of(up_to.bytes) != page_of(self.slot_to) {

@@ -1,20 +1,20 @@
-//! Captioned goldens: the bytes of a shape as text, a line a field, kept under `tests/golden/` and compared
-//! by unit tests.
+//! Captioned goldens: the bytes of a structure as text, one line a field, stored in `tests/golden/` and
+//! compared by unit tests.
 //!
 //! ```text
 //! # header page
 //! 00000000  89 54 72 69 6e 65 0d 0a                          magic
 //! ```
-//! It is not a decoder: captions are given by the test, in the order of the bytes, and [`Golden::check`]
-//! refuses bytes that no caption covers. A field of zeros longer than a line is written `00 x count`.
+//! This module decodes nothing: the test gives the captions, in the order of the bytes, and [`Golden::check`]
+//! refuses bytes without a caption. A field of zeros longer than a line is written `00 x count`.
 //!
-//! A format is changed knowingly: run the tests with `TRINE_GOLDEN=write` and the files are written anew
-//! instead of compared; the difference then shows in review.
+//! To change a format deliberately, run the tests with `TRINE_GOLDEN=write`. They then write the files
+//! instead of comparing them, and the difference shows in review.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Bytes a line of a golden shows.
+/// Bytes in one line of a golden.
 const LINE_BYTES: usize = 16;
 
 /// One golden under construction.
@@ -31,7 +31,7 @@ impl<'a> Golden<'a> {
         Golden { name, bytes, at: 0, text: String::new() }
     }
 
-    /// A line that names what follows.
+    /// Adds a heading line.
     pub(crate) fn heading(&mut self, words: &str) {
         writeln!(self.text, "# {words}").expect("a string takes all text");
     }
@@ -67,10 +67,10 @@ impl<'a> Golden<'a> {
         self.field(caption, end - self.at);
     }
 
-    /// Compares with the golden file, or writes it when `TRINE_GOLDEN` is `write`.
+    /// Compares with the golden file, or writes the file when `TRINE_GOLDEN` is `write`.
     ///
     /// # Panics
-    /// If a byte has no caption, the file is missing, or it differs.
+    /// If a byte has no caption, or the file is missing or differs.
     #[expect(clippy::disallowed_methods, reason = "goldens lie in the source tree, not in a store")]
     pub(crate) fn check(self) {
         assert_eq!(self.at, self.bytes.len(), "{}: the bytes from {} have no caption", self.name, self.at);

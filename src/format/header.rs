@@ -1,7 +1,7 @@
-//! The header that every file but LOCK begins with: one page that says what the file is and whose.
+//! The header page of every file but LOCK: it gives the file's kind and identity.
 //!
-//! It is not a description of what follows; each kind has its own module for that. Writers of files encode
-//! one, whoever opens a file decodes it first and compares it with where the file was named
+//! The header does not describe the rest of the file; each kind has its own module for that. Writers encode
+//! one. Readers decode it first and compare it with the identity recorded where the file is named
 //! ([`FileHeader::check`]). Pure.
 //!
 //! ```text
@@ -19,9 +19,9 @@
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
 //! 52     4044       reserved, zero
 //! ```
-//! Invariants: 1. bytes 0..52 mean the same in every version, so that a newer one can be refused by name; 2.
-//! the checksum is looked at before anything is believed, and computed over the right magic, which tells a
-//! damaged magic from a file of another program ([`is_foreign`]).
+//! Invariants: 1. bytes 0..52 mean the same in every version, so that a reader can refuse a newer version by
+//! its number; 2. the checksum is checked before any field is used; it is computed over the right magic,
+//! which distinguishes a damaged magic from a file of another program ([`is_foreign`]).
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;
@@ -33,27 +33,27 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
 const VERSION: u32 = 4;
-/// The oldest version that is read: of before release 1.0, none is for ever.
+/// The oldest version that this release reads. Versions before release 1.0 are not supported forever.
 const VERSION_OLDEST: u32 = 3;
-/// Of a manifest that has rules for partitions. A bit is never reused.
+/// Feature bit of a manifest with partition rules. A bit is never reused.
 pub(crate) const FEATURE_PARTITIONS: u64 = 1;
-/// Of a manifest that has hashed keyspaces.
+/// Feature bit of a manifest with hashed keyspaces.
 pub(crate) const FEATURE_HASHED: u64 = 1 << 1;
-/// Of a table with learned pages.
+/// Feature bit of a table with learned pages.
 pub(crate) const FEATURE_LEARNED: u64 = 1 << 3;
-/// Of a table with filters by column.
+/// Feature bit of a table with filters by column.
 pub(crate) const FEATURE_COLUMNS: u64 = 1 << 4;
-/// Of a manifest with partitions by key: records of its logs may make some.
+/// Feature bit of a manifest with partitions by key: records of its logs may create partitions.
 pub(crate) const FEATURE_MADE_PARTITIONS: u64 = 1 << 5;
 pub(crate) const CHECKED_BYTES: usize = 48;
 
-/// What a file says of itself.
+/// The fields of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileHeader {
     pub(crate) kind: FileKind,
     pub(crate) store_id: u128,
     pub(crate) uid: u64,
-    /// A known bit for each feature that a reader must know.
+    /// The bits of the features that a reader must know, all of them known to this release.
     pub(crate) features: u64,
 }
 
@@ -108,20 +108,20 @@ impl FileHeader {
         Ok(FileHeader { kind, store_id, uid, features })
     }
 
-    /// Whether a page that was decoded is of an older version than is written now.
+    /// Whether a decoded page has an older version than this release writes.
     pub(crate) fn is_older(page: &[u8]) -> bool {
         let version = page.get(12..16).and_then(|bytes| bytes.first_chunk());
         version.is_some_and(|version| u32::from_le_bytes(*version) < VERSION)
     }
 
-    /// As [`FileHeader::decode`], of the kind that the header says.
+    /// Like [`FileHeader::decode`], for the kind in the header itself.
     pub(crate) fn decode_any(file: FileName, bytes: &[u8]) -> Result<FileHeader> {
         let found = bytes.get(MAGIC.len()).copied();
         let kind = FileKind::ALL.into_iter().find(|kind| Some(*kind as u8) == found);
         FileHeader::decode(file, bytes, kind.unwrap_or(file.kind))
     }
 
-    /// Compares with what the manifest or STORE says of the file.
+    /// Compares the header with the file's identity in the manifest or STORE.
     pub(crate) fn check(&self, file: FileName, expected: &FileHeader) -> Result<()> {
         if self.store_id != expected.store_id {
             let (expected, found) = (expected.store_id, self.store_id);
@@ -147,15 +147,15 @@ impl FileHeader {
     }
 }
 
-/// Whether nothing in the first page says that the file is one of ours: the magic is another, not zeros, and
-/// with the right one the checksum would still be wrong. Damage may leave a page of ours like this too.
+/// Whether the first page looks like another program's file: its magic is another one and not zeros, and the
+/// checksum is wrong even with the right magic. A damaged page of this store may look like this too.
 pub(crate) fn is_foreign(bytes: &[u8]) -> bool {
     let magic = bytes.get(..MAGIC.len().min(bytes.len())).unwrap_or_default();
     let is_changed = magic.iter().zip(MAGIC).any(|(found, ours)| *found != ours);
     is_changed && magic.iter().any(|byte| *byte != 0) && !has_right_checksum(bytes)
 }
 
-/// Whether the checksum would be right with the right magic.
+/// Whether the checksum is right if the magic is replaced by the right one.
 fn has_right_checksum(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     let mut fields = || {
@@ -169,7 +169,7 @@ fn has_right_checksum(bytes: &[u8]) -> bool {
     context.checksum(&[&MAGIC, checked.get(MAGIC.len()..).unwrap_or_default()]) == found
 }
 
-/// Feature bits that this release knows in a file of that kind.
+/// Feature bits that this release knows in a file of this kind.
 fn features_known(kind: u8) -> u64 {
     match kind {
         kind if kind == FileKind::Manifest as u8 => {
@@ -208,7 +208,7 @@ mod tests {
         features: 0,
     };
 
-    /// Changes bytes and makes the checksum right again.
+    /// Changes bytes and recomputes the checksum.
     fn edited(edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut page = HEADER.encode();
         edit(&mut page);
@@ -245,7 +245,7 @@ mod tests {
         golden.check();
     }
 
-    /// A header comes back; every flipped bit of its page is an error.
+    /// A header decodes to itself; every flipped bit of its page is an error.
     #[test]
     fn round_trip_and_every_flip() {
         let mut page = HEADER.encode();
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Every check has an input that trips it, and says its own name.
+    /// Every check has an input that trips it, and names the field.
     #[test]
     fn checks() {
         let decode = |page: &[u8]| FileHeader::decode(NAME, page, FileKind::Table);
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A header of the version before is read, and known for what it is.
+    /// A header of the previous version is read, and recognized as older.
     #[test]
     fn version_3_is_read() {
         let page = edited(|page| page[12] = 3);
@@ -308,8 +308,8 @@ mod tests {
         assert!(FileHeader::is_older(&page) && !FileHeader::is_older(&HEADER.encode()));
     }
 
-    /// A page of another program is told from one of ours that is damaged, as far as its bytes go; either is
-    /// `Corrupt` to who decodes it.
+    /// A page of another program is distinguished from a damaged one of ours, as far as its bytes allow.
+    /// Decoding either is `Corrupt`.
     #[test]
     fn foreign_is_told_from_damaged() {
         let decode = |page: &[u8]| FileHeader::decode(FileName::STORE, page, FileKind::Store);

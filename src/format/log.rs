@@ -1,6 +1,6 @@
-//! The payload of a log record: a batch, as the partitions that it makes and a run of items.
+//! The payload of a log record: one batch, with the partitions that it creates and a run of items.
 //!
-//! It is not the framing of records (`frames`). The write path encodes, replay decodes. Pure.
+//! The framing of records is in `frames`. The write path encodes, replay decodes. Pure.
 //!
 //! ```text
 //! partition: size type   name: meaning (little-endian)
@@ -20,11 +20,11 @@
 //! ..    bytes  value: Put and DeleteRange only; of a DeleteRange what comes after the last key that is
 //!              deleted, so a greater key, or empty if nothing does
 //! ```
-//! Partitions come before items; a replay makes those that the manifest has never had. Every record with an
-//! item of a partition that the manifest does not have yet says so of it.
+//! Partitions come before items. Replay creates the partitions that the manifest has never had. If the
+//! manifest does not have an item's partition yet, every record with such an item names that partition.
 //!
-//! Invariants: 1. a batch has at least one item; 2. item i of a record has sequence number first + i:
-//! partitions have none.
+//! Invariants: 1. a batch has at least one item; 2. item i of a record has sequence number first + i;
+//! partitions have no sequence numbers.
 
 use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, KeyspaceId, PartitionId, TreeId, VALUE_BYTES_MAX};
@@ -36,23 +36,23 @@ pub(crate) struct Item<'a> {
     pub(crate) tree: TreeId,
     pub(crate) kind: ItemKind,
     pub(crate) key: &'a [u8],
-    /// Empty for a delete; where a range delete ends.
+    /// Empty for a delete; the exclusive end of a range delete.
     pub(crate) value: &'a [u8],
 }
 
-/// Kind of an entry that makes a partition.
+/// Kind of an entry that creates a partition.
 const PARTITION: u8 = 5;
-/// Where the kind of an entry stands.
+/// Offset of the kind in an entry.
 const KIND_AT: usize = 8;
 
-/// A partition that a record makes, if there never was one of its id.
+/// A partition that a record creates, unless its id was used before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MadePartition<'a> {
     pub(crate) tree: TreeId,
     pub(crate) name: &'a [u8],
 }
 
-/// Appends a partition. Comes before all items; the name is one that a partition may have.
+/// Appends a partition. Call it before any [`put_item`]; the name must be one that a partition may have.
 pub(crate) fn put_partition(out: &mut Vec<u8>, made: MadePartition<'_>) {
     debug_assert!(made.name.len() <= PARTITION_NAME_BYTES_MAX);
     out.extend_from_slice(&made.tree.keyspace.0.to_le_bytes());
@@ -62,7 +62,7 @@ pub(crate) fn put_partition(out: &mut Vec<u8>, made: MadePartition<'_>) {
     out.extend_from_slice(made.name);
 }
 
-/// Appends one item. The value of a delete must be empty; lengths are within their limits.
+/// Appends one item. The value of a delete must be empty, and lengths must be within their limits.
 pub(crate) fn put_item(out: &mut Vec<u8>, tree: TreeId, kind: ItemKind, key: &[u8], value: &[u8]) {
     debug_assert!(key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX);
     debug_assert!(kind != ItemKind::Delete || value.is_empty());
@@ -78,7 +78,7 @@ pub(crate) fn put_item(out: &mut Vec<u8>, tree: TreeId, kind: ItemKind, key: &[u
     out.extend_from_slice(value);
 }
 
-/// The items of a payload that was checked to its last byte.
+/// The items of a fully checked payload.
 #[derive(Clone, Debug)]
 pub(crate) struct Items<'a> {
     /// All of the payload.
@@ -88,7 +88,7 @@ pub(crate) struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Checks the whole payload. Cost: one walk over the items' heads.
+    /// Checks the whole payload. Cost: one pass over the heads of the items.
     pub(crate) fn new(payload: &'a [u8]) -> Result<Items<'a>, Malformed> {
         let mut reader = Reader::new(payload);
         while is_partition(&reader) {
@@ -102,7 +102,7 @@ impl<'a> Items<'a> {
         Ok(Items::encoded(payload, count))
     }
 
-    /// The items of a payload that [`put_item`] made, `count` of them: nothing is checked before it is taken.
+    /// The items of a payload of `count` items that [`put_item`] made. Checks nothing in advance.
     pub(crate) fn encoded(payload: &'a [u8], count: u64) -> Items<'a> {
         let whole = Reader::new(payload);
         let mut rest = whole.clone();
@@ -112,7 +112,7 @@ impl<'a> Items<'a> {
         Items { rest, whole, count }
     }
 
-    /// The partitions that the record makes.
+    /// The partitions that the record creates.
     pub(crate) fn partitions(&self) -> impl Iterator<Item = MadePartition<'a>> + use<'a> {
         let mut rest = self.whole.clone();
         std::iter::from_fn(move || is_partition(&rest).then(|| decode_partition(&mut rest).expect(DECODED)))
@@ -123,7 +123,7 @@ impl<'a> Items<'a> {
         self.rest.at()
     }
 
-    /// The item at an offset that [`Items::offset`] has told.
+    /// The item at an offset that [`Items::offset`] returned.
     pub(crate) fn at(&self, offset: usize) -> Item<'a> {
         let mut reader = self.whole.clone();
         reader.bytes(offset, "the items before").expect("an offset in the payload");
@@ -147,7 +147,7 @@ impl<'a> Iterator for Items<'a> {
 
 const DECODED: &str = "these bytes were decoded, or encoded, before";
 
-/// Whether an entry that makes a partition comes next.
+/// Whether the next entry creates a partition.
 #[inline]
 fn is_partition(reader: &Reader<'_>) -> bool {
     reader.peek(KIND_AT) == Some(PARTITION)
@@ -248,7 +248,7 @@ mod tests {
 
     const MADE: MadePartition<'_> = MadePartition { tree: TREE, name: b"t042" };
 
-    /// A batch that makes two partitions, one without a name.
+    /// A batch that creates two partitions, one without a name.
     fn batch_that_makes() -> Vec<u8> {
         let mut out = Vec::new();
         put_partition(&mut out, MADE);
@@ -257,7 +257,7 @@ mod tests {
         out
     }
 
-    /// The bytes of a batch that makes partitions.
+    /// The bytes of a batch that creates partitions.
     #[test]
     fn golden_of_partitions() {
         let bytes = batch_that_makes();
@@ -277,7 +277,7 @@ mod tests {
         golden.check();
     }
 
-    /// Partitions come before items, of which they are none; each check of them has an input that trips it.
+    /// Partitions come before items and do not count as items; each check of them has an input that trips it.
     #[test]
     fn partitions_come_first() {
         let bytes = batch_that_makes();
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Items of every length boundary come back.
+    /// Items with keys and values of every boundary length decode to themselves.
     #[test]
     fn round_trip() {
         let long = vec![7u8; VALUE_BYTES_MAX];
@@ -326,7 +326,7 @@ mod tests {
         assert!(decoded.eq(items));
     }
 
-    /// What no batch may hold is refused where it is made.
+    /// Encoding refuses items that no batch may hold.
     #[test]
     #[cfg(debug_assertions)]
     fn what_cannot_be_put_panics() {

@@ -1,7 +1,6 @@
-//! The payload of a manifest record: an edit, as a run of changes; the state itself is in
-//! `manifest/state.rs`.
+//! The payload of a manifest record: an edit, which is a run of changes. The state is in `manifest/state.rs`.
 //!
-//! It is not the file (`levels::manifest`) nor what readers use (`levels::version`). Pure.
+//! The file itself is in `levels::manifest`; readers use `levels::version`. Pure.
 //!
 //! ```text
 //! edit: size type name: meaning (little-endian)
@@ -43,8 +42,8 @@
 //! oldest tombstone: seconds since 1970 at which it was written at the latest; 0 without tombstones
 //! dense tombstones: the most of them among 128 consecutive items
 //! ```
-//! Invariants: 1. an edit is whole or absent: it is one record; 2. one encoding of a change, so that equal
-//! states have equal snapshots.
+//! Invariants: 1. an edit is one record, so it is applied whole or not at all; 2. a change has one encoding,
+//! so equal states have equal snapshots.
 
 mod rules;
 pub(crate) mod state;
@@ -63,12 +62,12 @@ pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
 use super::frames::FramePoint;
 use super::header::{FEATURE_HASHED, FEATURE_MADE_PARTITIONS, FEATURE_PARTITIONS};
 
-/// Deepest level of a tree: no merge makes a deeper one.
+/// Deepest level of a tree; no merge goes deeper.
 pub(crate) const LEVEL_MAX: u8 = 15;
 /// Longest name of a keyspace, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
-/// How a keyspace places its items.
+/// How a keyspace orders its items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum KeyspaceKind {
@@ -76,21 +75,21 @@ pub(crate) enum KeyspaceKind {
     Hashed = 2,
 }
 
-/// Number and value of each stored setting, ids ascending.
+/// Id and value of each stored setting, ids ascending.
 pub(crate) type Settings = Vec<(u16, u64)>;
 
-/// A slice of a table: what belongs to one partition.
+/// A slice of a table: the part that belongs to one partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Slice {
     pub(crate) keyspace: KeyspaceId,
     pub(crate) partition: PartitionId,
     pub(crate) level: u8,
-    /// Among the runs of a level ≥ 1 the newer has the greater; 0 on level 0.
+    /// Number of the run: on a level ≥ 1 the newer run has the greater number; 0 on level 0.
     pub(crate) run: u64,
     /// Tombstones included; at least 1.
     pub(crate) items: u64,
     pub(crate) tombstones: u64,
-    /// When its oldest tombstone was written at the latest, in seconds since 1970; 0 without tombstones.
+    /// Upper bound on the write time of the oldest tombstone, in seconds since 1970; 0 without tombstones.
     pub(crate) oldest_tombstone_s: u64,
     /// Most tombstones among 128 consecutive items.
     pub(crate) tombstones_dense: u64,
@@ -98,17 +97,17 @@ pub(crate) struct Slice {
     pub(crate) first_sequence: Sequence,
     pub(crate) last_sequence: Sequence,
     pub(crate) min_key: Box<[u8]>,
-    /// `None`: no key is behind the last.
+    /// `None`: the slice has no upper bound.
     pub(crate) max_key: Option<Box<[u8]>>,
 }
 
 impl Slice {
-    /// The node whose keys it has, if it is of a hashed keyspace.
+    /// The node that holds the slice's keys, if the keyspace is hashed.
     pub(crate) fn node(&self) -> Option<NodeId> {
         self.keyspace.is_hashed().then(|| NodeId::of(usize::from(self.level), &self.min_key))
     }
 
-    /// The node of its last key.
+    /// The node that holds the slice's last key.
     pub(crate) fn max_node(&self) -> Option<NodeId> {
         match &self.max_key {
             Some(max_key) => Some(NodeId::of(usize::from(self.level), max_key)),
@@ -130,7 +129,7 @@ pub(crate) enum Change {
         id: KeyspaceId,
         settings: Settings,
     },
-    /// Drops its partitions and their slices too.
+    /// Also drops the partitions of the keyspace, and their slices.
     DropKeyspace {
         id: KeyspaceId,
     },
@@ -140,7 +139,7 @@ pub(crate) enum Change {
         keyspace: KeyspaceId,
         name: Box<[u8]>,
     },
-    /// Drops its slices too.
+    /// Also drops the slices of the partition.
     DropPartition {
         id: PartitionId,
     },
@@ -150,7 +149,7 @@ pub(crate) enum Change {
         uid: u64,
         bytes: u64,
     },
-    /// The log is sealed and durable: its records end there.
+    /// The log is sealed and durable, and its records end at `end`.
     LogPromised {
         number: u64,
         end: FramePoint,
@@ -158,7 +157,7 @@ pub(crate) enum Change {
     LogRemoved {
         number: u64,
     },
-    /// Its slices follow in the same edit.
+    /// The slices of the table follow in the same edit.
     Table {
         number: u64,
         path: u16,
@@ -177,30 +176,30 @@ pub(crate) enum Change {
         level: u8,
         run: u64,
     },
-    /// With its last slice a table is gone.
+    /// Removing the last slice removes the table.
     SliceRemoved {
         table: u64,
         index: u32,
     },
-    /// All slices that are left of a table.
+    /// Removes the table and all its remaining slices.
     TableRemoved {
         number: u64,
     },
-    /// Ids at or above these were never given out.
+    /// No id at or above these was ever assigned.
     Ids {
         next_keyspace: u32,
         next_partition: u32,
     },
-    /// Every write up to this one is in tables.
+    /// Every write up to this sequence number is in tables.
     Flushed {
         sequence: Sequence,
     },
-    /// How a keyspace that has no partition yet is divided.
+    /// The rule that divides a keyspace, which must not have a partition yet.
     PartitionRule {
         keyspace: KeyspaceId,
         rule: Rule,
     },
-    /// Partitions of a keyspace whose names come before this one are wanted no more.
+    /// Partitions whose names come before this one are to be dropped.
     RetainFrom {
         keyspace: KeyspaceId,
         name: Box<[u8]>,
@@ -208,7 +207,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Whether it lets files go, or tells of what needs no space: a full disk must not stop it.
+    /// Whether the change releases files or needs no space. A full disk must not prevent such a change.
     pub(crate) fn frees(&self) -> bool {
         match self {
             Change::DropKeyspace { .. }
@@ -231,7 +230,7 @@ impl Change {
         }
     }
 
-    /// Feature bits of the manifest that it stands in.
+    /// Feature bits that the change requires in the header of its manifest.
     pub(crate) fn features(&self) -> u64 {
         match self {
             Change::PartitionRule { rule, .. } if rule.is_by_key() => {
@@ -262,12 +261,12 @@ mod tag {
     pub(super) const TABLE_REMOVED: u8 = 15;
     pub(super) const PARTITION_RULE: u8 = 16;
     pub(super) const RETAIN_FROM: u8 = 17;
-    /// Kinds of changes that later releases have.
+    /// Tags reserved for later releases.
     pub(super) const RESERVED_FIRST: u8 = 18;
     pub(super) const RESERVED_LAST: u8 = 63;
 }
 
-/// In the place of a key's length: there is no key, the slice has no last one.
+/// Stored in place of the last key's length: the slice has no last key.
 const UNBOUNDED: u64 = KEY_BYTES_MAX as u64 + 1;
 
 /// Bytes of the payload of one edit.
@@ -275,7 +274,7 @@ pub(crate) fn edit_bytes(changes: &[Change]) -> u64 {
     encode_edit(0, changes).len() as u64
 }
 
-/// The payload of one edit; `chain` is that of all records before it.
+/// The payload of one edit; `chain` is the chain of all records before it.
 pub(crate) fn encode_edit(chain: u64, changes: &[Change]) -> Vec<u8> {
     let mut out = chain.to_le_bytes().to_vec();
     for change in changes {
@@ -375,8 +374,8 @@ pub(crate) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// `payload` stands at offset `base` of the manifest `file`. The chain was compared by whoever found the
-    /// record.
+    /// The changes of `payload`, at offset `base` of the manifest `file`. The scan that found the record has
+    /// compared the chain.
     pub(crate) fn new(file: FileName, base: u64, payload: &'a [u8]) -> Result<Changes<'a>> {
         let mut reader = Reader::new(payload);
         reader

@@ -1,7 +1,6 @@
-//! STORE: which manifest is live, in two slots, and the choice between them.
+//! STORE: the file that names the live manifest, in two slots, and the choice between them.
 //!
-//! It is not the protocol of changing it (`levels::store`), and leaves the witness to whoever reads logs.
-//! Pure.
+//! The protocol of changing STORE is in `levels::store`. The readers of logs decode the witness. Pure.
 //!
 //! ```text
 //! offset size  name: meaning (little-endian)
@@ -21,8 +20,8 @@
 //! 72     4    u32   checksum: of bytes 0..72 under (uid of STORE, offset of the slot, SLOT_TAG)
 //! 76     4020       reserved, zero
 //! ```
-//! Invariants: 1. a slot that does not decode is not believed, and one believed slot is enough, as a change
-//! is durable in one before the other is touched; 2. two believed slots of one turn are equal.
+//! Invariants: 1. a slot that does not decode is ignored, and one good slot is enough, because a change is
+//! durable in one slot before the other is written; 2. two good slots of one turn are equal.
 
 use crate::base::checksum::Context;
 use crate::base::codec::{Malformed, Reader};
@@ -34,14 +33,14 @@ use super::witness::WITNESS_OFFSET;
 
 /// Length of STORE, in bytes.
 pub(crate) const STORE_BYTES: usize = WITNESS_OFFSET as usize + PAGE_BYTES;
-/// Where the two slots stand.
+/// Offsets of the two slots.
 pub(crate) const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
 
 pub(crate) const SLOT_TAG: u8 = 0xf0;
-/// Bytes of a slot that its checksum is of; it follows them.
+/// Bytes of a slot that its checksum covers. The checksum follows them.
 pub(crate) const SLOT_CHECKED_BYTES: usize = 72;
 
-/// The live manifest. It lies in the store's own directory.
+/// The live manifest, which is in the store's own directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ManifestPlace {
     pub(crate) number: u64,
@@ -49,7 +48,7 @@ pub(crate) struct ManifestPlace {
     pub(crate) bytes: u64,
 }
 
-/// What a slot says.
+/// The fields of a slot.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) turn: u64,
@@ -77,7 +76,7 @@ pub(crate) struct Found {
     pub(crate) live: Live,
     /// Index of the slot that `live` was read from.
     pub(crate) slot: usize,
-    /// The slots differ: the other must be mended before anything else is written.
+    /// The slots differ. The other slot must be rewritten before any other write.
     pub(crate) unequal: bool,
 }
 
@@ -97,7 +96,7 @@ impl Live {
         page
     }
 
-    /// Both slots of STORE, each if it is good; `uid` is that of STORE.
+    /// Decodes both slots of STORE; `uid` is that of STORE.
     pub(crate) fn both(bytes: &[u8], uid: u64) -> [std::result::Result<Live, Malformed>; 2] {
         [0, 1].map(|index| {
             let page = bytes.chunks_exact(PAGE_BYTES).nth(index + 1).unwrap_or_default();
@@ -139,7 +138,7 @@ fn slot_context(uid: u64, slot: usize) -> Context {
     Context { file_uid: uid, offset: SLOT_OFFSETS[slot], tag: SLOT_TAG }
 }
 
-/// The whole of STORE with both slots equal and no witness yet.
+/// The whole of STORE, with equal slots and without a witness.
 pub(crate) fn encode(uid: u64, live: &Live) -> Vec<u8> {
     let mut bytes = FileHeader { kind: FileKind::Store, store_id: live.store_id, uid, features: 0 }.encode();
     bytes.extend(live.encode(uid, 0));
@@ -148,10 +147,11 @@ pub(crate) fn encode(uid: u64, live: &Live) -> Vec<u8> {
     bytes
 }
 
-/// Reads the whole of STORE and chooses the live slot.
+/// Decodes the whole of STORE and chooses the live slot.
 ///
 /// # Errors
-/// `Corrupt` if no slot is right or the slots contradict each other; it and `Unsupported` as the header says.
+/// `Corrupt` if no slot is good or the slots contradict each other; `Corrupt` or `Unsupported` as in
+/// [`FileHeader::decode`].
 pub(crate) fn decode(bytes: &[u8]) -> Result<Found> {
     let file = FileName::STORE;
     let header = FileHeader::decode(file, bytes, FileKind::Store)?;
@@ -245,7 +245,7 @@ mod tests {
         golden.check();
     }
 
-    /// Equal slots need no mending; of unequal ones the larger turn is live, wherever it stands.
+    /// Equal slots need no repair. Of unequal slots the one with the larger turn is live, in either position.
     #[test]
     fn the_larger_turn_is_live() {
         let (old, new) = (live(), Live { turn: 4, next_file_number: 2049, ..live() });
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(found, Found { uid: UID, live: new, slot: 1, unequal: true });
     }
 
-    /// Any one flipped bit, and any one slot in ruins, is an error or changes nothing.
+    /// Any single flipped bit, and any single destroyed slot, is an error or changes nothing.
     #[test]
     fn every_flip_is_detected_or_harmless() {
         let mut bytes = encode(UID, &live());
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// The secret is never printed; the rest is.
+    /// Debug output never contains the secret; it contains the other fields.
     #[test]
     fn debug_hides_the_secret() {
         let text = format!("{:?}", live());

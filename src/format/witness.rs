@@ -1,9 +1,9 @@
-//! The witness: how far the log that was synced last is durable, in the last page of STORE.
+//! The witness: the durable position of the last-synced log, kept in the last page of STORE.
 //!
-//! It is evidence only, as the slots of a log are, and is written after a sync of a log whose slots already
-//! vouch for a record in the same page: a slot would be a second page for the next sync to write. No sync
-//! waits for the witness. After a crash of the process the kernel has it; after one of the system it may be
-//! an older one. Pure.
+//! Like the slots of a log, the witness is only evidence. It is written after a sync of a log whose slot
+//! already covers a record in the same page; another slot would be a second page for the next sync to write.
+//! No sync waits for the witness. After a crash of the process the kernel still has it; after a crash of the
+//! system STORE may hold an older witness. Pure.
 //!
 //! ```text
 //! offset size type  name: meaning (little-endian)
@@ -14,8 +14,8 @@
 //! 40     4    u32   checksum: of bytes 0..40 under (log uid, offset of the witness in STORE, WITNESS_TAG)
 //! 44     4052       reserved, zero
 //! ```
-//! Invariants: 1. it is written only after a sync that made true what it says; 2. one that does not decode,
-//! as the zeros of a new store do not, or names another log, says nothing.
+//! Invariants: 1. the witness is written only after the sync that makes its content true; 2. a witness that
+//! does not decode, such as the zeros of a new store, or that names another log, is ignored.
 
 use crate::base::checksum::Context;
 use crate::base::codec::{Malformed, Reader};
@@ -23,16 +23,16 @@ use crate::base::codec::{Malformed, Reader};
 use super::frames::FramePoint;
 use super::header::PAGE_BYTES;
 
-/// Where the witness stands in STORE.
+/// Offset of the witness in STORE.
 pub(crate) const WITNESS_OFFSET: u64 = 3 * PAGE_BYTES as u64;
 pub(crate) const WITNESS_TAG: u8 = 0xf2;
-/// Bytes of a witness that its checksum is of; it follows them.
+/// Bytes of a witness that its checksum covers. The checksum follows them.
 pub(crate) const WITNESS_CHECKED_BYTES: usize = 40;
 
-/// What it says.
+/// The durable position of one log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Witness {
-    /// Of the log it is about.
+    /// Uid of the log.
     pub(crate) uid: u64,
     pub(crate) durable: FramePoint,
     pub(crate) boot_id: u128,
@@ -99,7 +99,7 @@ mod tests {
         golden.check();
     }
 
-    /// It comes back; zeros, any flipped bit and any cut of what it says are no witness.
+    /// A witness decodes to itself. Zeros, any flipped bit and any truncation of its fields are refused.
     #[test]
     fn what_is_not_whole_says_nothing() {
         let what = |page: &[u8]| Witness::decode(page).map_err(|bad| bad.what);

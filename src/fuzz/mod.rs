@@ -1,12 +1,13 @@
-//! The decoders as fuzzers and the replay of their corpus call them: one function a decoder, bytes in,
-//! nothing out. With the feature `fuzz` only, hidden, and no part of the face.
+//! Entry points to the decoders, for fuzzers and the replay of their corpus: one function for each decoder,
+//! which takes bytes and returns nothing. Hidden, with the feature `fuzz` only, and not part of the public
+//! API.
 //!
-//! It is no decoder itself and knows no more of the format than where checksums stand ([`seal`]). A function
-//! here ends in a panic if decoding does, if what was decoded does not come back the same after it was
-//! encoded, or if a lookup contradicts a plain walk. Pure.
+//! This module decodes nothing itself; of the format it knows only the offsets of checksums ([`seal`]). A
+//! function here panics if the decoder panics, if decoded values change by encoding and decoding, or if a
+//! lookup contradicts a linear walk. Pure.
 //!
-//! Logs, manifests and STORE are given whole, or short: what comes of their slots and records alone, put
-//! behind a header that is right.
+//! Logs, manifests and STORE are passed whole or in a short form: only the bytes of their slots and records.
+//! A short form gets a valid header.
 
 mod seals;
 
@@ -35,27 +36,27 @@ use crate::format::{header, store};
 /// The files of a store by name.
 pub type Files = std::collections::BTreeMap<String, Vec<u8>>;
 
-/// Seals all files of a store; what the manifest says of its tables' checksums too.
+/// Recomputes the checksums in all files of a store, and the checksums of tables in the manifest.
 pub fn seal(files: &mut Files) {
     seals::seal(files);
 }
 
-/// What is done with the bytes before they are decoded.
+/// The preparation of the bytes before decoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Nothing.
+    /// None.
     Raw,
-    /// Checksums are made right, and lengths that only repeat others.
+    /// Recomputes checksums, and lengths that only repeat others.
     Sealed,
 }
 
 const UID: u64 = 0x7472_696e_6520_6675;
 const BOOT_ID: u128 = 7;
-/// Bytes of a slot that mean something.
+/// Bytes of a slot before its padding.
 const SLOT_BYTES: usize = SLOT_CHECKED_BYTES + CHECKSUM_BYTES;
 const STORE_SLOT_BYTES: usize = store::SLOT_CHECKED_BYTES + CHECKSUM_BYTES;
 
-/// A file of slots and what follows, from its short form; a whole one as it is.
+/// The whole file from its short form. A whole file stays as it is, except for checksums if `mode` says so.
 fn whole(bytes: &[u8], kind: FileKind, slot_bytes: usize, mode: Mode) -> Vec<u8> {
     let is_whole = bytes.starts_with(&header::MAGIC);
     let mut file = match is_whole {
@@ -82,8 +83,8 @@ fn whole(bytes: &[u8], kind: FileKind, slot_bytes: usize, mode: Mode) -> Vec<u8>
     file
 }
 
-/// The short form of a whole log, manifest or STORE, with checksums that are right there; `None` for another
-/// file.
+/// The short form of a whole log, manifest or STORE, with the checksums that are right for it; `None` for
+/// another file.
 pub fn short(file: &[u8]) -> Option<Vec<u8>> {
     let kind = [FileKind::Log, FileKind::Manifest, FileKind::Store];
     let kind = kind.into_iter().find(|kind| file.get(8) == Some(&(*kind as u8)))?;
@@ -110,7 +111,7 @@ pub fn log(bytes: &[u8], mode: Mode) {
     });
 }
 
-/// A manifest: its slots, the chain of edits, and what they add up to.
+/// A manifest: its slots, the chain of edits, and the state after them.
 pub fn manifest(bytes: &[u8], mode: Mode) {
     let file = whole(bytes, FileKind::Manifest, SLOT_BYTES, mode);
     let name = FileName::new(FileKind::Manifest, 1);
@@ -134,7 +135,7 @@ pub fn manifest(bytes: &[u8], mode: Mode) {
     assert!(again == state, "a state comes back the same from its snapshot");
 }
 
-/// The records of a file, first those of a sound chain, then all.
+/// Calls `record` for the records of a valid chain, and then for every good record of the file.
 fn framed(bytes: &[u8], kind: FileKind, mut record: impl FnMut(&[u8], bool)) {
     let file = FileName::new(kind, 1);
     let Ok(header) = FileHeader::decode(file, bytes, kind) else { return };
@@ -272,7 +273,7 @@ fn columns(page: &[u8], hash: u64) {
     }
 }
 
-/// Data block, plain or compressed, lookups in it and walks over it.
+/// Data block, plain or compressed, with lookups in it and walks over it.
 pub fn data(bytes: &[u8], mode: Mode) {
     let block = fitted(bytes, 8, mode);
     match compressed::plain_bytes(&block) {
@@ -299,7 +300,7 @@ fn plain(block: &[u8]) {
         let key = [prefix, layout.suffix(block, index)].concat();
         let (kind, value) = (layout.kind(block, index), layout.value_range(block, index));
         let tag = block[data::HEADER_BYTES + index];
-        // Some of many: each costs a search.
+        // Only some items, because each one costs a search.
         if index % 16 == layout.items() % 16 {
             let found = data::find(block, &key, tag, None).expect("an item is found by its key and tag");
             assert_eq!((found.kind, &found.value), (kind, &value), "the item itself");
@@ -322,7 +323,7 @@ fn plain(block: &[u8]) {
     }
 }
 
-/// A block whose keys have no places: in which order they are is not known.
+/// A data block without places. The order of its keys is unknown here.
 fn placeless(block: &[u8], layout: &data::Layout) {
     let secret = HashSecret::expand([0; 16]);
     for index in (0..layout.items()).step_by(1 + layout.items() / 16) {
@@ -360,7 +361,7 @@ pub fn ranges(bytes: &[u8], mode: Mode) {
     assert!(again == ranges, "ranges come back the same");
 }
 
-/// The names of files: what parses is printed the same.
+/// File names: a parsed name is printed as it was read.
 pub fn names(bytes: &[u8], _mode: Mode) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(name) = FileName::parse(text, 0) {
@@ -368,14 +369,14 @@ pub fn names(bytes: &[u8], _mode: Mode) {
     }
 }
 
-/// Pieces of the bytes, as keys.
+/// Slices of the bytes, as keys.
 fn probes(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lengths = [0, 1, 2, 8, 9, 17].into_iter();
     lengths
         .flat_map(move |length| bytes.windows(length.max(1)).step_by(37).map(move |piece| &piece[..length]))
 }
 
-/// A block that is as long as it says at `at`, if it is to be made so.
+/// The bytes as a block. When sealing, the used length at `at` is made to fit if it does not.
 fn fitted(bytes: &[u8], at: usize, mode: Mode) -> Vec<u8> {
     if mode == Mode::Raw || bytes.len() < at + 4 || bytes.len() > DATA_BLOCK_BYTES_MAX {
         return bytes.to_vec();

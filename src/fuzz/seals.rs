@@ -1,4 +1,4 @@
-//! Checksums of changed files made right again, so that what is behind them is decoded.
+//! Recomputes the checksums of changed files, so that decoders read the bytes behind the checksums.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::format::table::{
 };
 use crate::format::witness::{WITNESS_CHECKED_BYTES, WITNESS_OFFSET, WITNESS_TAG};
 
-/// Seals all files of a store by name; what the manifest says of its tables' checksums too.
+/// Recomputes the checksums in all files of a store, and the checksums of tables in the manifest.
 pub(super) fn seal(files: &mut BTreeMap<String, Vec<u8>>) {
     let mut checksums = BTreeMap::new();
     for (name, bytes) in files.iter_mut().filter(|(name, _)| name.starts_with("table")) {
@@ -29,7 +29,7 @@ pub(super) fn seal(files: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// Seals one file by what its header says it is. Of a table, its checksum.
+/// Seals one file by the kind in its header. Returns the checksum of a table.
 pub(super) fn seal_file(bytes: &mut [u8], tables: &BTreeMap<u64, u32>) -> Option<u32> {
     let page = bytes.get_mut(..PAGE_BYTES)?;
     page[..8].copy_from_slice(&header::MAGIC);
@@ -66,7 +66,7 @@ fn seal_slot(bytes: &mut [u8], uid: u64, (offset, checked, tag): (u64, usize, u8
     slot[checked..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Goes from record to record by their lengths; slots that vouch for an end of one get its chain.
+/// Visits the records by their lengths. A slot for the end of a record gets the chain at that end.
 fn seal_records(bytes: &mut [u8], uid: u64, kind: RecordKind, tables: &BTreeMap<u64, u32>) {
     let mut point = FramePoint::start(uid);
     let mut points = vec![point];
@@ -100,7 +100,7 @@ fn seal_records(bytes: &mut [u8], uid: u64, kind: RecordKind, tables: &BTreeMap<
     }
 }
 
-/// Puts the new checksums of tables into an edit, where they take as many bytes.
+/// Puts the new checksums of tables into an edit, if its length stays the same.
 fn name_tables(payload: &mut [u8], tables: &BTreeMap<u64, u32>) {
     let file = FileName::new(FileKind::Manifest, 1);
     let Ok(changes) = Changes::new(file, 0, payload) else { return };
@@ -147,7 +147,7 @@ fn seal_table(bytes: &mut [u8], uid: u64) -> Option<u32> {
     Some(checksum::append(sums, &checksum.to_le_bytes()))
 }
 
-/// Parts of a slice: where, how long each of its blocks is where that is known, and their tag.
+/// Parts of a slice: the span, the length of its blocks if the footer gives one, and the tag.
 fn parts(slice: &crate::format::table::footer::SliceEntry) -> [(Span, Option<u64>, u8); 5] {
     [
         (slice.data, None, BlockKind::Data as u8),
@@ -158,7 +158,7 @@ fn parts(slice: &crate::format::table::footer::SliceEntry) -> [(Span, Option<u64
     ]
 }
 
-/// How long the block at the start says it is; a unit if that cannot be.
+/// The length of the first block by its own header; a unit if that length is impossible.
 fn claimed(rest: &[u8], tag: u8) -> usize {
     let claimed = if tag == RANGES_TAG { claimed_bytes(rest).ok() } else { data::extent_claimed(rest) };
     claimed.filter(|length| *length <= rest.len()).unwrap_or(UNIT_BYTES)

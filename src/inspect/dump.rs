@@ -1,5 +1,5 @@
-//! What one file of a store is made of: its parts in the order they are found, each with what it says. What
-//! each byte of a part means is in docs/FORMAT.md.
+//! The parts of one file of a store, in file order, each with its contents in words. docs/FORMAT.md defines
+//! each part's bytes.
 
 use std::path::Path;
 
@@ -34,31 +34,30 @@ use crate::table::{Said, TableIdentity, TablePart, table_parts};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Part {
-    /// Where it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub bytes: u64,
-    /// What it is.
+    /// Kind of the part.
     pub name: &'static str,
-    /// What it says; keys are escaped where they are not text. A key of a hashed keyspace stands behind its
-    /// place: 22 digits and a slash.
+    /// The contents in words. Keys are escaped where they are not text. A key of a hashed keyspace is printed
+    /// behind its place: 22 digits and a slash.
     pub says: String,
-    /// What is wrong with it.
+    /// The damage, if the part is damaged.
     pub damage: Option<Corrupt>,
 }
 
-/// Tells of every part of a file of a store, STORE, a manifest, a log or a table, damaged or not. The store
-/// may be open meanwhile; what is being written may look torn then.
+/// Calls `tell` with every part of a file of a store, damaged or not: STORE, a manifest, a log or a table.
+/// The store may be open meanwhile; bytes being written may then look torn.
 ///
-/// A log's records are all shown that are good by themselves, also those behind damage, which no store would
-/// use.
+/// Every intact record of a log is shown, also records behind damage, which recovery would not use.
 ///
 /// # Errors
 /// `Foreign` if the name is not one of a store's files, `Missing`, `Unsupported`, `Permission`, `Io`. Damage
-/// is no error: it is in the parts.
+/// is no error: the parts report it.
 ///
 /// # Cost
-/// Reads the file once; a log or manifest is held in memory, of a table one block.
+/// Reads the file once. A log or manifest is held in memory whole, a table one block at a time.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -131,7 +130,7 @@ struct Dump<'d> {
 }
 
 impl Dump<'_> {
-    /// Damage is what the part says, any other error the dump's.
+    /// Reports a part. Damage is reported in the part; any other error ends the dump.
     fn part(&mut self, offset: u64, bytes: u64, name: &'static str, says: Result<String>) -> Result<()> {
         let (says, damage) = match says {
             Ok(says) => (says, None),

@@ -1,4 +1,5 @@
-//! What a get did: where it looked, what each place said, and what that cost. It listens to the get itself.
+//! The steps of a get: the places it searched, the outcome of each, and the cost. `Explainer` traces a real
+//! get.
 
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
@@ -25,14 +26,13 @@ use crate::read::trace::{Saw, Stage, Tracer};
 pub struct Explanation {
     /// Length of the value; `None` if there is none.
     pub value_bytes: Option<u64>,
-    /// Name of the partition that the key belongs to, which need not exist; `None` if the keyspace is not
-    /// divided.
+    /// Name of the key's partition, which need not exist; `None` if the keyspace is not divided.
     pub partition: Option<Vec<u8>>,
-    /// In the order in which they were taken.
+    /// The steps in the order of execution.
     pub steps: Vec<Step>,
 }
 
-/// One place that a get looked at.
+/// One step of a get: a search of one place.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -52,27 +52,27 @@ pub struct Step {
     pub name: &'static str,
     /// The level of the table; `None` in memory.
     pub level: Option<u32>,
-    /// Which run of the level, 0 the newest.
+    /// The number of the run in its level; 0 is the newest.
     pub run: u32,
     /// The table's file; empty in memory.
     pub file: String,
-    /// Where in the file, for a data block.
+    /// Offset of a data block in the file.
     pub offset: Option<u64>,
-    /// What it came to.
+    /// The outcome, in words.
     pub said: String,
-    /// Nanoseconds it took.
+    /// Duration in nanoseconds.
     pub ns: u64,
-    /// Bytes loaded or looked into.
+    /// Bytes loaded or searched.
     pub bytes: u64,
 }
 
-/// Writes down what it is told.
+/// A tracer that records the steps of a get.
 pub(crate) struct Explainer {
     clock: Arc<dyn Clock>,
     since_ns: u64,
-    /// The table that the get is in.
+    /// Level, run and file of the table that the get searches.
     place: Option<(u32, u32, String)>,
-    /// The data block it goes to.
+    /// Offset of the data block to search.
     offset: Option<u64>,
     steps: Vec<Step>,
 }
@@ -84,7 +84,7 @@ impl Explainer {
 
     pub(crate) fn finish(mut self, value_bytes: Option<u64>) -> Explanation {
         self.charge();
-        // After a load the get goes through what it knows already.
+        // After a load the get repeats steps whose outcome is known; these have no text.
         self.steps.retain(|step| !step.said.is_empty());
         Explanation { value_bytes, partition: None, steps: self.steps }
     }

@@ -1,4 +1,4 @@
-//! Looking into a store's files: is everything there that was written, and if not, what is at risk?
+//! Inspection of a store's files: are all writes intact, and which data does damage put at risk?
 //!
 //! ```
 //! # fn main() -> trine::Result<()> {
@@ -13,11 +13,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What a get of one key did, and what each place it looked at said, is told by
-//! [`Keyspace::explain`](crate::Keyspace::explain).
+//! [`Keyspace::explain`](crate::Keyspace::explain) reports the steps of a get of one key and the outcome of
+//! each.
 //!
-//! Nothing here changes a file. Damage is never an error of the check: it is a finding, and the check goes
-//! on.
+//! Nothing here changes a file of the inspected store. Damage is never an error of the check: it becomes a
+//! finding, and the check continues.
 
 mod dump;
 mod explain;

@@ -1,17 +1,17 @@
-//! A new store made of what is undamaged in another.
+//! Salvage: a new store made from the undamaged parts of another.
 //!
-//! Every block of items that reads back is written again, in the order in which it was written first as far
-//! as that is known: the runs of each tree from the oldest, range tombstones before the items of their table,
-//! then the logs. So nothing has to be merged here, and the new store is made as any other is.
+//! Every readable block of items is written again, as far as known in the order of the original writes: the
+//! runs of each tree from the oldest on, range tombstones before the items of their table, then the logs. So
+//! salvage needs no merge, and fills the new store by ordinary writes.
 //!
-//! 1. Files are known by their own headers, not by their names (`salvage::survey`).
-//! 2. A keyspace gets under its own name what the manifest names, and only what is surely of it; what may be
-//!    older, or another's, goes to keyspaces of its own (`salvage::plan`, `salvage::segments`).
-//! 3. Versions whose order is not known are in different keyspaces, so that none hides another
-//!    (`salvage::layers`).
+//! 1. Files are identified by their own headers, not by their names (`salvage::survey`).
+//! 2. A keyspace gets under its own name only items that the manifest names and that certainly belong to it.
+//!    Items that may be older, or another keyspace's, go to separate keyspaces (`salvage::plan`,
+//!    `salvage::segments`).
+//! 3. Versions in unknown order go to different keyspaces, so that none hides another (`salvage::layers`).
 //!
-//! What cannot be known: where a tombstone or a newer version was lost, the older version comes back. The
-//! report names those keys.
+//! Limit: where a tombstone or a newer version was lost, the older version comes back. The report names those
+//! keys.
 
 mod copy;
 mod layers;
@@ -32,7 +32,7 @@ use survey::Survey;
 
 use super::verify::{Progress, Report, lock, verify_in};
 
-/// What a salvage came to.
+/// The result of a salvage.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -49,23 +49,25 @@ use super::verify::{Progress, Report, lock, verify_in};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// Puts, deletes and deletes of ranges that were written to the new store.
+    /// Number of puts, deletes and range deletes written to the new store.
     pub writes: u64,
-    /// What is damaged in the old one: between the keys that are at risk items may be missing, and older
-    /// versions may have come back.
+    /// The damage in the old store. In the key ranges at risk, items may be missing and older versions may
+    /// have come back.
     pub report: Report,
-    /// The manifest is whole and nothing shows that it is an older one: no keyspace of [`Salvaged::doubtful`]
-    /// has items that it names, and of competing versions under a keyspace's own name the newest has won.
+    /// The manifest is complete and nothing shows that it is outdated. Then no keyspace of
+    /// [`Salvaged::doubtful`] has items that the manifest names, and the newest of competing versions under a
+    /// keyspace's own name wins.
     pub is_order_known: bool,
-    /// Tables that the manifest does not name. What is in them was put apart, but for what was dropped.
+    /// Tables that the manifest does not name. Their items go to separate keyspaces, except items of dropped
+    /// keyspaces and partitions.
     pub unplaced: Vec<String>,
-    /// Files of which nothing could be used.
+    /// Files without any usable contents.
     pub unused: Vec<String>,
-    /// Keyspaces of the new store that hold what may be older, or another keyspace's, and nothing else.
+    /// Keyspaces of the new store that hold only items that may be older, or another keyspace's.
     pub doubtful: Vec<Doubtful>,
 }
 
-/// A keyspace of the new store with items that are not sure.
+/// A keyspace of the new store with doubtful items.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,7 +82,7 @@ pub struct Salvaged {
 /// #         std::fs::remove_file(&file)?;
 /// #     }
 /// # }
-/// // Without the manifest nobody knows the name of the keyspace.
+/// // Without the manifest the name of the keyspace is unknown.
 /// let salvaged = trine::inspect::salvage(&old, &new, |_| {})?;
 /// let doubtful = &salvaged.doubtful[0];
 /// assert_eq!((doubtful.of.as_deref(), doubtful.writes), (None, 1));
@@ -90,19 +92,19 @@ pub struct Salvaged {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Doubtful {
-    /// Its name, which begins with `salvaged-`.
+    /// Name of the keyspace, which begins with `salvaged-`.
     pub keyspace: String,
-    /// The keyspace of the old store whose items it has; `None` if nobody knows its name.
+    /// The keyspace of the old store that the items are from; `None` if its name is unknown.
     pub of: Option<String>,
-    /// Why it is not sure.
+    /// The reason for the doubt.
     pub doubt: Doubt,
-    /// The files that the items are from.
+    /// The source files of the items.
     pub files: Vec<String>,
-    /// Puts, deletes and deletes of ranges that were written to it.
+    /// Number of puts, deletes and range deletes written to the keyspace.
     pub writes: u64,
 }
 
-/// Why items are not sure.
+/// The reason that items are doubtful.
 ///
 /// ```
 /// use trine::inspect::Doubt;
@@ -111,22 +113,24 @@ pub struct Doubtful {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Doubt {
-    /// What the manifest names, in `salvaged-older-NAME`: it is damaged or an older one, and there are tables
-    /// of the keyspace that it does not name. Items may have been overwritten or deleted since.
+    /// Items that the manifest names, in `salvaged-older-NAME`: the manifest is damaged or outdated, and
+    /// there are tables of the keyspace that it does not name. Items may have been overwritten or deleted
+    /// since.
     Older,
-    /// What tables hold that the manifest does not name, in `salvaged-unnamed-LAYER-NAME`. They are newer
-    /// than the manifest, or were left over. No table of a layer has keys between those of another; a higher
-    /// layer has the tables with greater numbers, which were made later, but may hold older items. Deletes
-    /// are left out.
+    /// Items of tables that the manifest does not name, in `salvaged-unnamed-LAYER-NAME`. The tables are
+    /// newer than the manifest, or were left over. Tables of one layer have disjoint key ranges. A higher
+    /// layer has tables with greater numbers, which were made later but may hold older items. Deletes are
+    /// left out.
     Unnamed,
-    /// What logs hold, in `salvaged-log-NAME`, in the order in which it was written: later than all tables,
-    /// if [`Doubt::Older`] or [`Doubt::Unnamed`] are told of the keyspace, else part of what was lost from
-    /// damaged tables, or older.
+    /// Items of logs, in `salvaged-log-NAME`, in the order of the writes. If [`Doubt::Older`] or
+    /// [`Doubt::Unnamed`] is reported for the keyspace, the items are later than all tables. Otherwise each
+    /// may be an item lost from a damaged table, or an older version.
     Log,
-    /// The keyspace is unknown: the edit that made it is lost (`salvaged-unknown-NUMBER`, and with a layer or
-    /// `log` before the number as above), or the end of a table that says whose its blocks are
-    /// (`salvaged-unknown-table-FILE-PART`; of more than 16 parts those with ascending keys are one). It may
-    /// be one that was dropped.
+    /// The keyspace is unknown, and may have been dropped. Either the edit that made it is lost: then the
+    /// name is `salvaged-unknown-NUMBER`, with a layer or `log` before the number as above. Or the end of a
+    /// table, which assigns its blocks to keyspaces, is lost: then the name is
+    /// `salvaged-unknown-table-FILE-PART`. If there are more than 16 parts, parts with ascending keys share
+    /// one keyspace.
     Unknown,
 }
 
@@ -141,24 +145,24 @@ impl std::fmt::Display for Doubt {
     }
 }
 
-/// Makes a store in `to`, which must be missing or empty, of everything in the store `from` that reads back.
-/// `from` must not be open for writing, and is not changed.
+/// Makes a store in `to`, which must be missing or empty, from all readable data of the store `from`. `from`
+/// must not be open for writing, and is not changed.
 ///
-/// A keyspace has under its own name what is surely its own and as new as what is undamaged can show. What
-/// may be older, or another's, is put into keyspaces for that alone, and [`Salvaged::doubtful`] tells which.
-/// No item whose block is whole is left out.
+/// A keyspace has under its own name the items that are certainly its own, in the newest version that the
+/// undamaged data shows. Items that may be older, or another keyspace's, go to separate keyspaces, which
+/// [`Salvaged::doubtful`] lists. No item of an intact block is left out.
 ///
-/// `progress` is told of the check that comes first, then of each file that is read.
+/// `progress` is called during the initial check, then for each file that is read.
 ///
 /// # Errors
-/// `Missing`, `Locked`, `Permission`, `ReadOnlyFileSystem`, `Unsupported`, `Foreign` if there is something in
-/// `to`, or nothing of a store in `from`, `Full`, `Io`. What was made of `to` by then is left. Damage in
-/// `from` is no error.
+/// `Missing`, `Locked`, `Permission`, `ReadOnlyFileSystem`, `Unsupported`, `Foreign` if `to` is not empty or
+/// `from` has no file of a store, `Full`, `Io`. A partly made `to` is left in place. Damage in `from` is no
+/// error.
 ///
 /// # Cost
-/// Reads tables twice and logs three times, a table whose end is damaged once more, and writes every version
+/// Reads tables twice, a table whose end is damaged three times, and logs three times. Writes every version
 /// of every item to the log of `to`, and to its tables. Memory: the manifest, the footers of all tables and
-/// one log, beside that of the new store.
+/// one log, in addition to the new store's memory.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -185,7 +189,7 @@ pub fn salvage(
     salvage_in(&from, to, settings, &mut progress)
 }
 
-/// As [`salvage`], in worlds of the caller's.
+/// As [`salvage`], with the caller's environments.
 pub(crate) fn salvage_in(
     from: &Env,
     to: Env,
@@ -219,7 +223,7 @@ fn salvage_locked(
         return Err(Error::Foreign { path: to.storage.path(), found });
     }
     let survey = Survey::new(&*from.storage)?;
-    // Hashed keyspaces lie in the order of their hashes.
+    // Hashed keyspaces are ordered by hash, so the new store uses the same hash secret.
     let hash_secret = survey.hash_secret;
     let options = OpenOptions { hash_secret, ..OpenOptions::new(settings, Mode::CreateIfMissing) };
     let target = Store::open(to, options)?;

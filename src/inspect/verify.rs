@@ -1,7 +1,8 @@
-//! The check of a whole store: STORE, manifest, tables and logs, each byte that is named.
+//! The check of a whole store: STORE, the manifest, and every byte of the tables and logs that the manifest
+//! names.
 //!
-//! Of what is kept twice (slots of STORE, of logs and of the manifest) one good copy is enough; the witness
-//! of a log needs none.
+//! Slots of STORE, of logs and of the manifest are stored twice; one intact copy is enough. The last-synced
+//! log position in STORE (the witness) may be missing or damaged.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -26,7 +27,7 @@ use crate::table::{Damage, TableIdentity, corrupt, scrub};
 use crate::wal::made::MadePartitions;
 use crate::wal::replay::Chain;
 
-/// What a check of a store found.
+/// The result of a check of a store.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -42,23 +43,23 @@ use crate::wal::replay::Chain;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// Tables that were read.
+    /// Number of tables read.
     pub tables: u64,
-    /// Logs that were read.
+    /// Number of logs read.
     pub logs: u64,
-    /// Bytes of the files that were read.
+    /// Total bytes of the files read.
     pub bytes: u64,
-    /// Blocks and pages of tables that were checked.
+    /// Number of blocks and pages of tables checked.
     pub blocks: u64,
-    /// Items of tables that were checked.
+    /// Number of items of tables checked.
     pub items: u64,
-    /// Items of logs that were checked.
+    /// Number of items of logs checked.
     pub log_items: u64,
-    /// What is damaged, file by file; empty if all is well.
+    /// The damage, file by file; empty if the store is intact.
     pub findings: Vec<Finding>,
 }
 
-/// One damaged place.
+/// One damaged part of a file.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -85,13 +86,13 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// File, offset, and what was expected there.
+    /// File, offset, and the expected contents there.
     pub damage: Corrupt,
-    /// What it concerns.
+    /// The data that the damage puts at risk.
     pub at_risk: AtRisk,
 }
 
-/// What damage concerns.
+/// The data that damage puts at risk.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -104,37 +105,36 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtRisk {
-    /// Nothing: no read looks there.
+    /// Nothing: no read uses the damaged bytes.
     Nothing,
-    /// Reads between these keys answer `Corrupt`, where this table has to be asked. Where the damage is to
-    /// what is read of a table when the store is opened (its length, header, end, range tombstones), the
-    /// store is not opened.
+    /// Reads between these keys fail with `Corrupt` if they need this table. If the damage is to parts read
+    /// at open (the table's length, header, end, range tombstones), the store cannot be opened.
     Keys {
         /// The keyspace's name.
         keyspace: String,
-        /// From where.
+        /// Lower bound of the keys at risk.
         from: Bound<Vec<u8>>,
-        /// To where.
+        /// Upper bound of the keys at risk.
         to: Bound<Vec<u8>>,
     },
-    /// The same of keys of a hashed keyspace, whose hashes lie between two bounds.
+    /// As `Keys`, for the keys of a hashed keyspace whose hashes lie between two bounds.
     HashedKeys {
         /// The keyspace's name.
         keyspace: String,
-        /// About how many of a million keys they are, at least 1.
+        /// Approximate share of the keyspace's keys, in keys per million; at least 1.
         per_million: u64,
     },
-    /// Writes that are in no table yet, all after this sequence number; the store is not opened while they
-    /// cannot be read.
+    /// Writes that are in no table yet: all after this sequence number. The store cannot be opened while they
+    /// are unreadable.
     Writes {
-        /// The last that is safe.
+        /// The last sequence number that is safe.
         after: u64,
     },
-    /// Everything: the store is not opened.
+    /// Everything: the store cannot be opened.
     Store,
 }
 
-/// How far a check is.
+/// The progress of a check.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -150,22 +150,22 @@ pub enum AtRisk {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The file that comes next.
+    /// The next file to check.
     pub file: String,
-    /// Bytes of files that are done.
+    /// Bytes of the files already checked.
     pub done_bytes: u64,
     /// Bytes of all files.
     pub total_bytes: u64,
 }
 
-/// Reads every file of the store in `path` and says what is damaged. The store must not be open for writing:
-/// for one that is, [`Db::verify`](crate::Db::verify).
+/// Reads every file of the store in `path` and reports the damage. The store must not be open for writing;
+/// [`Db::verify`](crate::Db::verify) checks an open store.
 ///
 /// `progress` is called before each file.
 ///
 /// # Errors
 /// `Missing`, `Foreign` for a directory without a file of a store, `Locked`, `Unsupported`, `Permission`,
-/// `Io`. Damage is no error: it is in the report.
+/// `Io`. Damage is no error: the report lists it.
 ///
 /// # Cost
 /// Reads all tables and logs once, in pieces of 1 MiB. Memory: one log, or the filters and fences of one
@@ -186,7 +186,7 @@ pub fn verify(path: impl AsRef<Path>, progress: impl FnMut(&Progress)) -> Result
     verify_in(&StoreSettings::default().env(path.as_ref())?, progress)
 }
 
-/// As [`verify`], in a world of the caller's.
+/// As [`verify`], with the caller's environment.
 pub(crate) fn verify_in(env: &Env, mut progress: impl FnMut(&Progress)) -> Result<Report> {
     let mut check = Check::new(&env.storage, &mut progress);
     match lock(env) {
@@ -201,7 +201,7 @@ pub(crate) fn verify_in(env: &Env, mut progress: impl FnMut(&Progress)) -> Resul
     checked.map(|()| check.report)
 }
 
-/// As [`verify`], of a store that is open; what is only in memory and in the log in use is not looked at.
+/// As [`verify`], for an open store. Items that are only in memory and in the log in use are not checked.
 pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) -> Result<Report> {
     let (moment, read) = store.inspected();
     let mut check = Check::new(store.storage(), &mut progress);
@@ -209,7 +209,7 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
         check.find(error, AtRisk::Store)?;
     }
     let mut state = moment.state;
-    // The log in use is written meanwhile: what is read of it may be torn.
+    // Writers append to the log in use, so a read of it may be torn.
     state.logs.retain(|_, log| log.promise.is_some());
     check.tables(&state, &moment.live)?;
     check.logs((&state, None), &moment.live, |number| store.names_log(number))?;
@@ -217,8 +217,8 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
     Ok(check.report)
 }
 
-/// Keeps writers away. Without a file LOCK none is there, nor was since the files were copied here; it is not
-/// made, as nothing is changed here.
+/// Locks out writers. Without a LOCK file there is no writer, and there was none since the files were copied
+/// here. LOCK is not created, because a check changes no file.
 pub(super) fn lock(env: &Env) -> Result<()> {
     recover::prepare(env, Mode::ReadOnly)?;
     match env.storage.length(FileName::LOCK)? {
@@ -295,7 +295,7 @@ impl<'c> Check<'c> {
         Ok(())
     }
 
-    /// `is_named`: whether the log is still one when damage was found.
+    /// `is_named`: whether the store still names the log when damage is found in it.
     fn logs(
         &mut self,
         (state, manifest): (&State, Option<&ManifestFile>),
@@ -327,7 +327,7 @@ impl<'c> Check<'c> {
                     let at_risk = AtRisk::Writes { after: last };
                     self.report.findings.push(Finding { damage: of_file(file, error), at_risk });
                 }
-                // What comes after it is not known to go on from here.
+                // Later logs cannot be chained to the damaged one.
                 return Ok(());
             }
             self.report.logs += 1;
@@ -347,14 +347,14 @@ impl<'c> Check<'c> {
         (self.progress)(&Progress { file: file.to_string(), done_bytes, total_bytes });
     }
 
-    /// Damage is a finding, any other error the check's own.
+    /// Adds damage to the findings; any other error ends the check.
     fn find(&mut self, error: Error, at_risk: AtRisk) -> Result<()> {
         self.report.findings.push(Finding { damage: corrupt(error)?, at_risk });
         Ok(())
     }
 }
 
-/// One file that cannot be read for whatever reason is damaged; the others are checked all the same.
+/// Any error of reading one file counts as damage of the file, so that the check of other files continues.
 fn of_file(file: FileName, error: Error) -> Corrupt {
     corrupt(error).unwrap_or_else(|error| Corrupt {
         file: file.to_string(),
@@ -365,7 +365,7 @@ fn of_file(file: FileName, error: Error) -> Corrupt {
     })
 }
 
-/// Stored keys between bounds.
+/// The risk to stored keys between bounds.
 fn keys_at_risk(state: &State, tree: TreeId, (from, to): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> AtRisk {
     let keyspace = name(state, tree);
     if !tree.keyspace.is_hashed() {

@@ -1,8 +1,8 @@
 //! Clock, randomness, threads and memory as arguments, and [`Env`], which carries all of them.
 //!
-//! Work that runs beside the callers is a [`Worker`]: a value that does one bounded piece at each turn and
-//! says when it wants the next. A thread drives it in production; in the simulator a scheduler picks who goes
-//! next, so one thread runs the whole store.
+//! Background work is a [`Worker`]: a value that does one bounded piece of work per turn and returns when its
+//! next turn is due. In production a thread drives each worker. In the simulator a scheduler picks the next
+//! worker, so one thread runs the whole store.
 
 use crate::base::error::{Error, Result};
 use crate::base::region::Region;
@@ -10,7 +10,7 @@ use crate::base::sync::{Arc, Event};
 
 use super::storage::Storage;
 
-/// What a worker wants after a turn.
+/// A worker's answer after a turn: when its next turn is due.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// Another turn, soon.
@@ -21,21 +21,20 @@ pub(crate) enum Turn {
     Done,
 }
 
-/// Work that runs beside the callers. It never waits inside a turn but for the device.
+/// Background work. A turn blocks on nothing but the device.
 pub(crate) trait Worker: Send {
     fn turn(&mut self) -> Turn;
 }
 
 /// Threads, real or simulated.
 pub(crate) trait Threads: Send + Sync {
-    /// Starts a worker. Fails with `Io` if the system has no thread to give.
+    /// Starts a worker. Fails with `Io` if the system cannot start a thread.
     fn spawn(&self, name: &'static str, worker: Box<dyn Worker>) -> Result<()>;
 
     /// Waits until the event's count differs from `seen`, or for `timeout_ns`. May return early.
     fn wait(&self, event: &Event, seen: u64, timeout_ns: Option<u64>);
 
-    /// Whether the calling thread is one that drives a worker: then [`Threads::join`] on another thread waits
-    /// for it.
+    /// Whether the calling thread drives a worker. If so, [`Threads::join`] on another thread waits for it.
     fn is_worker(&self) -> bool;
 
     /// Waits until every worker has returned [`Turn::Done`] and is dropped.
@@ -47,8 +46,8 @@ pub(crate) trait Clock: Send + Sync {
     /// Nanoseconds since some fixed moment; never goes back.
     fn now_ns(&self) -> u64;
 
-    /// Seconds since 1970 by the wall clock. Only how old deletes are is told by it, which has to outlive the
-    /// process: a clock that is set makes merges early or late, and nothing wrong.
+    /// Seconds since 1970 by the wall clock. Only the age of deletes uses this clock, because that age must
+    /// outlive the process. Setting the clock makes merges early or late, never wrong.
     fn unix_s(&self) -> u64;
 }
 
@@ -65,7 +64,7 @@ pub(crate) trait Random: Send + Sync {
 
 /// Memory for arenas and cache.
 pub(crate) trait Memory: Send + Sync {
-    /// As [`Memory::region`]; having none is an error that says what it was for.
+    /// As [`Memory::region`], but no memory is an error. `what` names the purpose in that error.
     fn region_for(&self, what: &str, bytes: usize) -> Result<Region> {
         self.region(bytes).ok_or_else(|| Error::Io {
             operation: "get memory for",
@@ -75,17 +74,17 @@ pub(crate) trait Memory: Send + Sync {
         })
     }
 
-    /// Zeroed memory, in huge pages where the system gives them; `None` if there is none.
+    /// Zeroed memory, in huge pages where the system has them; `None` if there is no memory.
     fn region(&self, bytes: usize) -> Option<Region>;
 
-    /// Zeroed memory that a process forked off this one finds zeroed again; `None` where the system has no
-    /// such memory.
+    /// Zeroed memory that the kernel zeroes again in a forked process; `None` where the system has no such
+    /// memory.
     fn region_wiped_on_fork(&self, _bytes: usize) -> Option<Region> {
         None
     }
 }
 
-/// Everything a store needs from outside.
+/// All outside services that a store needs.
 #[derive(Clone)]
 pub(crate) struct Env {
     pub(crate) storage: Arc<dyn Storage>,

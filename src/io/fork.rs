@@ -1,12 +1,12 @@
-//! Bytes by which a process tells itself from one that was forked off it.
+//! Bytes by which a process detects that it was forked from the process that opened a store.
 //!
-//! A fork copies memory, locks and descriptors, and of the threads only its caller's: an open store is of no
-//! use in the new process, and a write to it there would harm the old one. So the state that every call of a
-//! store loads lies in memory that the kernel clears in a forked process (`MADV_WIPEONFORK`, Linux 4.14):
-//! there each byte reads [`FORKED`]. Where the system has no such memory the bytes lie on the heap and stay
-//! as they are; `Storage::is_forked` then compares the process's id. Any thread may call.
+//! A fork copies memory, locks and descriptors, but only the calling thread. An open store is therefore
+//! useless in the child process, and a write to it there would damage the parent's store. So the state that
+//! every call of a store loads lies in memory that the kernel clears in a child (`MADV_WIPEONFORK`, Linux
+//! 4.14): there each byte reads [`FORKED`]. Where the system has no such memory, the bytes lie on the heap
+//! and keep their values; `Storage::is_forked` then compares process ids. Any thread may call.
 //!
-//! 1. A byte is changed only from one value that is not [`FORKED`] to another: one that was cleared stays so.
+//! 1. A byte changes only from one value other than [`FORKED`] to another. A cleared byte stays cleared.
 
 #![expect(unsafe_code, reason = "makes an atomic of a byte in memory from the system")]
 
@@ -18,31 +18,31 @@ use crate::base::sync::{Arc, Mutex, Ordering, ProcessU8};
 
 use super::env::Memory;
 
-/// What each byte reads in a process that was forked off its maker. No byte is made with this value.
+/// Value of each byte in a process that was forked from the byte's maker. No byte is made with this value.
 pub(crate) const FORKED: u8 = 0;
 
-/// Bytes mapped at once; only pages that were written take memory.
+/// Bytes mapped at once; only written pages take memory.
 const WIPED_BYTES: usize = 64 << 10;
-/// Bytes taken from the heap at once, where the system has no memory that a fork clears.
+/// Bytes taken from the heap at once, where the system has no memory that is cleared on fork.
 const HEAP_BYTES: usize = 4 << 10;
 
-/// Hands out bytes, each to be kept for as long as it is wanted.
+/// Allocates bytes. A caller keeps each byte for as long as it needs it.
 pub(crate) struct ForkBytes {
     memory: Arc<dyn Memory>,
     page: Mutex<Page>,
 }
 
-/// Where the next bytes lie.
+/// The region from which the next bytes come.
 struct Page {
     region: Arc<Region>,
     used: usize,
 }
 
-/// One byte; clones are the same.
+/// One byte. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ForkByte {
     byte: NonNull<ProcessU8>,
-    /// Keeps its memory.
+    /// Keeps the byte's memory alive.
     _region: Arc<Region>,
 }
 
@@ -59,7 +59,7 @@ impl ForkBytes {
         Ok(ForkBytes { memory: Arc::clone(memory), page: Mutex::new(page) })
     }
 
-    /// A byte of that value, which is not [`FORKED`].
+    /// A byte with the value `value`, which is not [`FORKED`].
     ///
     /// # Errors
     /// `Io` if there is no memory.
@@ -91,7 +91,7 @@ impl Page {
 }
 
 impl ForkByte {
-    /// A byte of memory that a fork clears; `None` if the system has none.
+    /// A byte in memory that is cleared on fork; `None` if the system has no such memory.
     pub(crate) fn wiped(memory: &dyn Memory, value: u8) -> Option<ForkByte> {
         let region = Arc::new(memory.region_wiped_on_fork(1)?);
         let byte = ForkByte::of(&region, 0);
@@ -107,21 +107,21 @@ impl ForkByte {
     }
 
     fn atomic(&self) -> &ProcessU8 {
-        // SAFETY: an initialised byte of a region that lives as long as `self`; it is used through this
-        // reference only, as each byte is given out once, and an atomic byte needs no alignment.
+        // SAFETY: an initialised byte of a region that lives as long as `self`. Each byte is given out once,
+        // so it is used through this reference only. An atomic byte needs no alignment.
         unsafe { self.byte.as_ref() }
     }
 
-    /// Its value, [`FORKED`] in a forked process.
+    /// The byte's value; [`FORKED`] in a forked process.
     #[inline]
     pub(crate) fn load(&self) -> u8 {
         self.atomic().load(Ordering::Acquire)
     }
 
-    /// Changes it to `to` if it is `from`.
+    /// Changes the byte to `to` if it is `from`.
     pub(crate) fn change(&self, from: u8, to: u8) {
         assert!(from != FORKED && to != FORKED, "one that was cleared stays so");
-        // One that has another value keeps it.
+        // A byte with any other value keeps that value.
         let _ = self.atomic().compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::io::sim::SimMemory;
 
-    /// Bytes are apart, over many pages, and change from one value to another only.
+    /// Bytes are independent, across many pages, and change only from one value to another.
     #[test]
     fn bytes_are_apart() {
         let memory: Arc<dyn Memory> = Arc::new(SimMemory);

@@ -1,17 +1,18 @@
-//! A storage that knows how long each of the store's files is, so that the space they take is told without a
-//! look at the directory.
+//! A storage that tracks the length of each of the store's files, so that the space they take is known
+//! without reading the directory.
 //!
-//! It passes every call on to the storage below it and notes what the call made of a file's length. Lengths
-//! of files that were there before come from the calls that open the store, and are asked for where those
-//! left one out. It is not a quota and refuses nothing. `engine` puts it around the storage of an open store,
-//! and sorts the files by role. Any thread may call; no lock is held across a call to the storage below.
+//! The ledger passes every call on to the storage below and notes its effect on the file's length. The
+//! lengths of files from earlier openings come from the calls that open the store; the ledger asks the
+//! storage for the rest. It is not a quota and refuses nothing. `engine` wraps the storage of an open store
+//! in a ledger and sorts the files by role. Any thread may call. No lock is held across a call to the storage
+//! below.
 //!
 //! Invariants:
-//! 1. A file has an entry from its creation to its removal. A removal that failed leaves the entry, and notes
-//!    that the file is left over.
-//! 2. No page is punched twice by one opener, so holes add up.
-//! 3. A log keeps its length from its first sync on: commits to the two logs synced last leave the entries
-//!    alone.
+//! 1. A file has an entry from its creation to its removal. A failed removal leaves the entry and marks the
+//!    file as left over.
+//! 2. One opener punches no page twice, so holes add up.
+//! 3. A log keeps its length from its first sync on. Commits to the two most recently synced logs leave the
+//!    entries alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,14 +30,14 @@ use super::storage::{Entry, LockMode, Storage, StorageCounts};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct FileLength {
     pub(crate) bytes: u64,
-    /// Of these, what was given back to the file system by this opener.
+    /// The part of `bytes` that this opener returned to the file system.
     pub(crate) hole_bytes: u64,
-    /// Nothing names it: an earlier process left it, or it could not be removed.
+    /// The store does not refer to this file: an earlier process left it, or its removal failed.
     pub(crate) is_left_over: bool,
 }
 
 impl FileLength {
-    /// What it takes on the device.
+    /// Space that the file takes on the device.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.hole_bytes)
     }
@@ -46,26 +47,26 @@ impl FileLength {
 pub(crate) struct FileLedger {
     storage: Arc<dyn Storage>,
     entries: Mutex<Entries>,
-    /// Numbers of the two logs that were synced last, the one in use and the one made ahead; 0 is none's.
+    /// Numbers of the two most recently synced logs, the one in use and the one made ahead; 0: no log.
     synced_logs: [AtomicU64; 2],
 }
 
 #[derive(Default)]
 struct Entries {
     files: BTreeMap<FileName, FileLength>,
-    /// Every file that was there when the store was opened has been noted: lengths that are asked for later
-    /// are no news, and may be of a file that is removed meanwhile.
+    /// Whether every file present at the opening of the store is noted. After that, a length that is asked
+    /// for is known already, and may be of a file that is being removed.
     is_complete: bool,
 }
 
 impl FileLedger {
-    /// Over a storage of which nothing is known yet.
+    /// A ledger over `storage`, with no entries.
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Arc<FileLedger> {
         Arc::new(FileLedger { storage, entries: Mutex::default(), synced_logs: Default::default() })
     }
 
-    /// Notes those of `found`, the files of the directory, that no call was about and that are still there:
-    /// all but LOCK are left over.
+    /// Notes the files of `found`, a listing of the directory, that have no entry yet and still exist. All of
+    /// them but LOCK are left over.
     pub(crate) fn complete(&self, found: &[FileName]) {
         for file in found {
             if !self.entries.lock().files.contains_key(file) {
@@ -88,7 +89,8 @@ impl FileLedger {
         self.entries.lock().files.clone()
     }
 
-    /// Notes that bytes up to `end` were written. A failed write may have left any part of them.
+    /// Notes that bytes up to `end` were written. A failed write may have left any part of them, so the
+    /// length is asked for.
     fn note_write(&self, file: FileName, end: u64, written: &Result<()>) {
         let is_noted = written.is_ok() && {
             let mut entries = self.entries.lock();
@@ -100,7 +102,7 @@ impl FileLedger {
         }
     }
 
-    /// Notes a length that no call has told.
+    /// Asks the storage for the file's length and notes it.
     fn ask(&self, file: FileName) {
         if let Ok(Some(bytes)) = self.storage.length(file) {
             self.entries.lock().files.entry(file).or_default().bytes = bytes;
@@ -137,7 +139,7 @@ impl Storage for FileLedger {
         let created = self.storage.create(file);
         match created {
             Ok(()) => drop(self.entries.lock().files.insert(file, FileLength::default())),
-            // It may have got its name all the same.
+            // The file may have got its name despite the error.
             Err(_) => self.ask(file),
         }
         created
@@ -212,7 +214,7 @@ impl Storage for FileLedger {
                     entries.files.insert(to, entry);
                 }
             }
-            // The caller removes both.
+            // The caller removes both names.
             Err(_) => self.ask(to),
         }
         renamed

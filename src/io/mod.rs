@@ -1,9 +1,9 @@
-//! The only door to the operating system: storage, clock, randomness, threads, memory.
+//! The crate's only access to the operating system: storage, clock, randomness, threads, memory.
 //!
-//! Everything above takes an [`Env`] and reaches nothing else, so a whole store runs on a simulated disk
-//! under a single-threaded scheduler and a seed. Traits live in `storage`, `reader` and `env`; `os` is Linux
-//! (and any unix), `sim` the simulator. `fork` tells a forked process from the one that opened a store.
-//! `ledger` knows how long each of the store's files is.
+//! All other modules take an [`Env`] and call nothing else. So a whole store can run on a simulated disk,
+//! under a single-threaded scheduler and a seed. The traits are in `storage`, `reader` and `env`. `os`
+//! implements them for Linux (and any unix), `sim` for the simulator. `fork` detects that the calling process
+//! was forked from the one that opened a store. `ledger` tracks the length of each of the store's files.
 
 pub(crate) mod env;
 pub(crate) mod fork;

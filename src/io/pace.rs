@@ -1,36 +1,36 @@
-//! Pacing of background I/O: how fast merges go, so that they are done in time and not in bursts.
+//! Pacing of background I/O: sets the rate of merges, so that they finish in time and without bursts.
 //!
-//! It keeps accounts in a clock's nanoseconds and never waits. A merge does one quantum, notes it here and
-//! asks when the next may go; its worker rests until then, on an event that ends the rest early when
-//! something has changed. Flushes note what they wrote and never ask: a memtable waits for each of them. Any
-//! thread may call; the lock is held for a few instructions.
+//! The pacer keeps accounts in a clock's nanoseconds and never waits. A merge does one quantum, notes it here
+//! and asks when the next is due. Its worker then waits on an event, which ends the wait early when
+//! conditions change. Flushes note the bytes they wrote and never ask, because a memtable waits for each of
+//! them. Any thread may call; the lock is held for a few instructions.
 //!
-//! One formula: what is behind is to be done in three quarters of the time before it would slow writers.
+//! One formula: merges are to pay the debt off in three quarters of the time before it would slow writers.
 //!
 //! ```text
 //! rate      = debt x 2 (it is read and written) x 4/3 / time left, and at least RATE_MIN
 //! time left = flushes left x time between flushes - time since the last one
 //! ```
 //!
-//! Little debt makes an even rate somewhat above what the writers need. Each flush that comes before it is
-//! paid off makes the rate grow, and once writers are slowed there is no limit. Without writes the time
-//! between flushes grows, down to the least rate: a store at rest finishes its merges. While readers keep the
-//! device busy merges are just in time, at 3/4 of the rate, and at rest slower.
+//! A small debt gives an even rate somewhat above the writers' need. Each flush that comes before the debt is
+//! paid off raises the rate. Once writers are slowed there is no limit. Without writes the time between
+//! flushes grows and the rate falls to its minimum, so an idle store finishes its merges. While readers keep
+//! the device busy, merges finish just in time: the rate is 3/4 of the usual one, and its minimum is lower.
 //!
-//! The cap is another account: bytes at its rate, of merges and flushes together. Merges wait for it whatever
-//! their debt is, and for what flushes wrote at most a second, so that flushes never keep them for good.
+//! The cap is a second account: a limit in bytes per second for merges and flushes together. Merges obey it
+//! at any debt. They wait at most a second for bytes that flushes wrote, so flushes cannot starve them.
 
 use crate::base::sync::{AtomicU64, Mutex, Ordering};
 
-/// However little there is to do, it is done at this rate, in bytes a second.
+/// Minimum rate of merges, in bytes per second, however small the debt is.
 const RATE_MIN: u64 = 32 << 20;
-/// The same while readers keep the device busy.
+/// Minimum rate while readers keep the device busy.
 const RATE_MIN_YIELDING: u64 = RATE_MIN / 4;
 
-/// The cap lets through at once what was not used of it for so long.
+/// Burst: the unused cap of this much time may be used at once.
 const BURST_NS: u64 = 50_000_000;
 
-/// Merges wait at most so long for what flushes wrote.
+/// Longest wait of merges for bytes that flushes wrote.
 const FLUSHES_NS_MAX: u64 = 1_000_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -38,27 +38,27 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// How far merges are behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Debt {
-    /// Bytes that are to be merged.
+    /// Bytes waiting to be merged.
     pub(crate) bytes: u64,
-    /// Flushes until writers begin to be slowed; 0: they are.
+    /// Flushes until writers are slowed; 0: they are slowed now.
     pub(crate) flushes_left: u64,
 }
 
-/// Part of a merge, done without a rest.
+/// Part of a merge, done without a pause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Quantum {
     pub(crate) began_ns: u64,
-    /// Read and written.
+    /// Bytes read plus bytes written.
     pub(crate) bytes: u64,
 }
 
-/// Whether someone waits for merges, or for what they keep from him.
+/// Whether merges yield to busy readers or run without the limit of the debt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Haste {
     No,
     /// Readers keep the device busy.
     Yielding,
-    /// They are asked for: only the cap holds them.
+    /// A caller waits for the merges: only the cap limits them.
     Awaited,
 }
 
@@ -73,17 +73,17 @@ pub(crate) struct Pacer {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The cap is used up until then.
+    /// Time until which the cap is used up.
     capped_ns: u64,
     debt: Debt,
-    /// When the last flush ended; `None` before the first.
+    /// End of the last flush; `None` before the first.
     flushed_ns: Option<u64>,
-    /// Between flushes, smoothed; 0 before the second.
+    /// Smoothed time between flushes; 0 before the second flush.
     interval_ns: u64,
 }
 
 impl State {
-    /// Rate by the debt; `None`: no limit.
+    /// Rate that the debt asks for; `None`: no limit.
     fn rate(&self, now_ns: u64, haste: Haste) -> Option<u64> {
         let (thirds, least) = match haste {
             Haste::No => (8, RATE_MIN),
@@ -112,7 +112,7 @@ impl Pacer {
         self.state.lock().debt = debt;
     }
 
-    /// A flush has ended that wrote so much.
+    /// Notes the end of a flush that wrote `bytes`.
     pub(crate) fn flushed(&self, now_ns: u64, bytes: u64) {
         let took_ns = self.capped_for(bytes);
         let mut state = self.state.lock();
@@ -128,7 +128,7 @@ impl Pacer {
         state.capped_ns = capped_ns.saturating_add(took_ns).min(most_ns);
     }
 
-    /// A merge has done a quantum.
+    /// Notes that a merge has done a quantum.
     pub(crate) fn merged(&self, quantum: Quantum) {
         let took_ns = self.capped_for(quantum.bytes);
         let mut state = self.state.lock();
@@ -136,7 +136,7 @@ impl Pacer {
         state.capped_ns = capped_ns.saturating_add(took_ns);
     }
 
-    /// When the next quantum may go, after `last`; in the past if at once.
+    /// Time at which the next quantum after `last` is due; in the past if it is due at once.
     pub(crate) fn due_ns(&self, now_ns: u64, last: Quantum, haste: Haste) -> u64 {
         let state = *self.state.lock();
         let by_cap_ns = if self.cap > 0 { state.capped_ns } else { 0 };
@@ -146,17 +146,17 @@ impl Pacer {
         }
     }
 
-    /// A merge waits after a quantum of so many bytes.
+    /// Counts `bytes` of a quantum after which a merge waits.
     pub(crate) fn count_paced(&self, bytes: u64) {
         self.paced_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes after which a merge had to wait.
+    /// Bytes of all quanta after which a merge had to wait.
     pub(crate) fn paced_bytes(&self) -> u64 {
         self.paced_bytes.load(Ordering::Relaxed)
     }
 
-    /// What merges may read and write now, in bytes a second; 0: as much as they can.
+    /// Current limit of reads and writes by merges, in bytes per second; 0: no limit.
     pub(crate) fn rate(&self, now_ns: u64, haste: Haste) -> u64 {
         let by_debt = self.state.lock().rate(now_ns, haste);
         let cap = Some(self.cap).filter(|cap| *cap > 0);
@@ -168,7 +168,7 @@ impl Pacer {
     }
 }
 
-/// How long so many bytes take.
+/// Time that `bytes` take at `rate`, in bytes per second.
 fn time_ns(bytes: u64, rate: u64) -> u64 {
     let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(rate.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
@@ -186,8 +186,8 @@ mod tests {
         pacer
     }
 
-    /// The rate pays the debt off in three quarters of the time that is left, grows with debt and time
-    /// passed, and has no limit once writers are slowed.
+    /// The rate pays the debt off in three quarters of the time that is left. It grows with the debt and with
+    /// the time passed, and has no limit once writers are slowed.
     #[test]
     fn the_rate_follows_the_debt() {
         let pacer = pacer(0, 300 * MIB, 2);
@@ -195,14 +195,14 @@ mod tests {
         assert_eq!(rate(0), RATE_MIN);
         pacer.flushed(5 * SECOND_NS, 0);
         pacer.flushed(15 * SECOND_NS, 0);
-        // 800 MiB in two times ten seconds, less those that have passed.
+        // 800 MiB in two times ten seconds, minus the seconds that have passed.
         assert_eq!([rate(15), rate(19)], [40 * MIB, 50 * MIB]);
         pacer.set_debt(Debt { bytes: 300 * MIB, flushes_left: 1 });
         assert_eq!(rate(15), 80 * MIB);
         pacer.set_debt(Debt { bytes: 600 * MIB, flushes_left: 1 });
         assert_eq!(rate(15), 160 * MIB);
         assert_eq!(pacer.rate(15 * SECOND_NS, Haste::Awaited), 0);
-        // Nothing comes any more: no haste, and no end of it.
+        // No flush comes any more: the rate falls to the minimum and stays there.
         assert_eq!(rate(1_000_000), RATE_MIN);
         pacer.set_debt(Debt { bytes: 600 * MIB, flushes_left: 0 });
         assert_eq!(rate(15), 0);
@@ -210,8 +210,8 @@ mod tests {
         assert!(rate(15) > 0 && rate(u64::MAX / SECOND_NS) > 0);
     }
 
-    /// Beside busy readers the debt is paid off in all of the time that is left, and at rest more slowly; not
-    /// when writers are slowed.
+    /// Beside busy readers the debt is paid off in all of the time that is left, and the minimum rate is
+    /// lower. Once writers are slowed, merges do not yield.
     #[test]
     fn merges_yield_to_readers() {
         let pacer = pacer(0, 300 * MIB, 1);
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(rate(15), 0);
     }
 
-    /// The next quantum is due when the last one has taken its time by the rate, from its beginning on.
+    /// The next quantum is due once the last has taken its time at the rate, counted from its beginning.
     #[test]
     fn quanta_take_their_time() {
         let paced = pacer(0, 0, 1);
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(Pacer::new(0).due_ns(600, Quantum::default(), Haste::No), 0);
     }
 
-    /// Merges keep to the cap, in haste as well and whatever the debt is; what flushes wrote counts, for a
+    /// Merges obey the cap at any debt, also when a caller waits for them. Bytes of flushes count, for a
     /// second at most.
     #[test]
     fn merges_keep_to_the_cap() {
@@ -260,13 +260,13 @@ mod tests {
         assert_eq!(due_ns(30 * SECOND_NS), 31 * SECOND_NS);
         pacer.flushed(30 * SECOND_NS, 100 * MIB);
         assert_eq!(due_ns(30 * SECOND_NS), 31 * SECOND_NS);
-        // Without a cap nothing is kept account of.
+        // Without a cap no account is kept.
         let free = Pacer::new(0);
         free.flushed(1, u64::MAX);
         assert_eq!(free.due_ns(1, Quantum::default(), Haste::No), 0);
     }
 
-    /// What waited is counted.
+    /// The bytes of quanta followed by a wait are counted.
     #[test]
     fn what_waited_is_counted() {
         let pacer = Pacer::new(1);

@@ -1,17 +1,17 @@
 //! Several reads in flight at once, for one caller: requests by file name, completions in any order.
 //!
-//! A [`Reader`] is borrowed from a storage by whoever has many reads to do, and returned empty by its drop.
-//! It is not shared, waits for nobody else's reads, and knows nothing of what is read. Drivers of the engine
-//! and streams of tables are its callers; one thread at a time.
+//! A caller with many reads to do borrows a [`Reader`] from a storage and returns it by dropping it. A reader
+//! is not shared, waits for no other caller's reads, and does not interpret the bytes read. Its callers are
+//! the engine's drivers and streams of tables; one thread at a time.
 //!
 //! Promises every implementation keeps:
-//! 1. Every request that is pushed comes back once, with its target, unless the reader is dropped first.
-//! 2. A target belongs to the reader from `push` until it comes back: nobody else can reach its memory while
-//!    the kernel may write it, whatever its owner does meanwhile, a panic included.
-//! 3. Dropping a reader waits for what is in flight, then drops the targets.
-//! 4. A bell that is rung ends the next `reap_or_bell`, or one that waits; no ring is lost.
-//! 5. What [`Storage::read`] promises of one read holds for each: continued when short but for the end of the
-//!    file, and an error is that request's alone.
+//! 1. Every pushed request comes back once, with its target, unless the reader is dropped first.
+//! 2. A target belongs to the reader from `push` until it comes back. No other code can reach its memory
+//!    while the kernel may write it, even if the target's owner panics.
+//! 3. Dropping a reader waits for all reads in flight, then drops their targets.
+//! 4. Ringing the bell ends the waiting `reap_or_bell`, or else the next one; no ring is lost.
+//! 5. The promises of [`Storage::read`] hold for each request: a short read is continued except at the end of
+//!    the file, and an error concerns only its own request.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use super::storage::Storage;
 
 /// Memory that a read fills.
 pub(crate) trait Target: Any + Send {
-    /// The buffers, in the order of the file: the same memory at each call, wherever the target is moved to.
+    /// The buffers, in file order. Each call returns the same memory, even after the target was moved.
     fn buffers(&mut self) -> Few<&mut [u8]>;
 }
 
@@ -39,48 +39,49 @@ pub(crate) struct Request {
 
 /// A read that has ended.
 pub(crate) struct Completed {
-    /// Bytes read: fewer than asked for only at the end of the file.
+    /// Bytes read: fewer than requested only at the end of the file.
     pub(crate) result: Result<usize>,
     pub(crate) target: Box<dyn Target>,
 }
 
 /// See the module.
 pub(crate) trait Reader: Send {
-    /// Requests that may be pushed before some come back.
+    /// Number of requests that may be pushed before some come back.
     fn room(&self) -> usize;
 
-    /// Takes a request; it may begin at once, or at the next `submit` or `reap`.
+    /// Takes a request. The read begins at once, or at the next `submit` or `reap`.
     ///
     /// # Panics
     /// If there is no room.
     fn push(&mut self, request: Request);
 
-    /// Makes what was pushed begin, where reads go on without their caller; waits for none.
+    /// Starts the pushed requests, if this reader reads in the background. Does not wait.
     fn submit(&mut self) {}
 
-    /// Waits until a read has ended, if any is in flight, and hands out all that have.
+    /// Waits until a read has ended, if any is in flight, and returns all that have ended.
     fn reap(&mut self, completed: &mut Vec<Completed>);
 
-    /// As `reap`, but hands out none if the bell is rung first, or nothing has ended within `timeout_ns`, and
-    /// may hand out none for less. What reads on the caller's thread does not hear the bell.
+    /// As `reap`, but may return no read: if the bell rings first, if no read ends within `timeout_ns`, or
+    /// spuriously. A reader on the caller's thread ignores the bell.
     fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, _timeout_ns: Option<u64>) {
         self.reap(completed);
     }
 
-    /// What ends a `reap_or_bell` from any thread; it may be rung late, when that is over or the reader is.
+    /// A waker that ends a `reap_or_bell` from any thread. It may be called after that call has returned, or
+    /// after the reader is dropped.
     fn bell(&mut self) -> Waker {
         Waker::noop().clone()
     }
 }
 
-/// What reads several blocks at once.
+/// Ways to read several blocks at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReaderKind {
-    /// A ring of the kernel's.
+    /// An io_uring.
     Ring,
-    /// One whose submissions a thread of the kernel's polls for.
+    /// An io_uring whose submissions a kernel thread polls for.
     RingPoll,
-    /// Threads that read.
+    /// A pool of threads.
     Pool,
     /// One read after another.
     Plain,
@@ -102,7 +103,7 @@ impl ReaderKind {
     }
 }
 
-/// Requests that wait for their turn in a reader that does one at a time.
+/// Requests that a [`PlainReader`] can queue.
 const PLAIN_ROOM: usize = 64;
 
 /// One read after another, on the caller's thread, in the order pushed.
@@ -134,15 +135,15 @@ impl Reader for PlainReader {
     }
 }
 
-/// Does a request on the caller's thread.
+/// Performs a request on the caller's thread.
 pub(crate) fn perform(storage: &dyn Storage, request: Request) -> Completed {
     let Request { file, offset, mut target } = request;
     let result = storage.read_vectored(file, offset, &mut target.buffers());
     Completed { result, target }
 }
 
-/// Fills what is missing of `buffers` behind the first `done_bytes`, which lie at `offset`, by one read. The
-/// total, or fewer bytes at the end of the file.
+/// Fills `buffers` behind their first `done_bytes` by one read. `offset` is that of the buffers' first byte.
+/// Returns the total of bytes, less than asked for only at the end of the file.
 pub(crate) fn fill_rest<S: Storage + ?Sized>(
     storage: &S,
     file: FileName,
@@ -154,7 +155,7 @@ pub(crate) fn fill_rest<S: Storage + ?Sized>(
     Ok(done_bytes + read)
 }
 
-/// What is behind the first `done_bytes` of the buffers.
+/// The parts of the buffers behind their first `done_bytes`.
 pub(super) fn rests<'b>(buffers: &'b mut [&mut [u8]], done_bytes: usize) -> Few<&'b mut [u8]> {
     let mut skipped = done_bytes;
     let rest_of = |buffer: &'b mut &mut [u8]| {

@@ -1,16 +1,16 @@
-//! The storage trait: files by name, nothing else.
+//! The storage trait: files addressed by name.
 //!
-//! Callers name files and never hold handles; an implementation keeps as many open as it may. All calls
-//! block; a simulator answers them from memory. Implementations are `Send + Sync` and take no lock across a
+//! Callers name files and never hold handles. An implementation keeps as many files open as it may. All calls
+//! block; the simulator answers them from memory. Implementations are `Send + Sync` and hold no lock across a
 //! system call.
 //!
 //! Promises every implementation keeps:
-//! 1. `write` then `read` of the same bytes sees them; `sync` returning `Ok` makes everything written to that
-//!    file before durable.
-//! 2. A name created, renamed or removed is durable only after `sync_directory`.
-//! 3. An interrupted or short system call is continued; only real failures are errors. A sync that is
-//!    interrupted has failed.
-//! 4. After `sync` of a file has failed once, every later `sync` of it fails too.
+//! 1. `read` after `write` returns the written bytes. `sync` returning `Ok` makes all earlier writes to that
+//!    file durable.
+//! 2. The creation, rename or removal of a name is durable only after `sync_directory`.
+//! 3. An interrupted or short system call is continued; only real failures are errors. An interrupted sync
+//!    has failed.
+//! 4. After `sync` of a file has failed once, every later `sync` of that file fails too.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ use crate::base::sync::Arc;
 
 use super::reader::{Reader, ReaderKind};
 
-/// Who else may open the store meanwhile.
+/// Other openers that may have the store open at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LockMode {
-    /// One writer, nobody else.
+    /// One writer, no other opener.
     Exclusive,
     /// Any number of readers, no writer.
     Shared,
@@ -33,11 +33,11 @@ pub(crate) enum LockMode {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
     Ours(FileName),
-    /// A name that no file of a store has; left alone.
+    /// A name that is not of a store's file; left alone.
     Foreign(String),
 }
 
-/// Counters of what reached the operating system since the store was opened.
+/// Counters of operations that reached the operating system since the store was opened.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct StorageCounts {
     pub(crate) reads: u64,
@@ -51,8 +51,8 @@ pub(crate) struct StorageCounts {
 /// A file that is mapped into memory, for the lab.
 #[cfg(feature = "lab")]
 pub(crate) trait Mapped: Send + Sync {
-    /// Copies the bytes from `offset` on into `buffer`; fewer only at the end of the file. No reference to
-    /// the mapping is made: another process may change the file.
+    /// Copies the bytes from `offset` on into `buffer`; fewer only at the end of the file. The copy makes no
+    /// reference to the mapping, because another process may change the file.
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize;
 }
 
@@ -64,17 +64,17 @@ pub(crate) trait Storage: Send + Sync {
     /// Whether the directory exists.
     fn exists(&self) -> Result<bool>;
 
-    /// Takes the lock on LOCK, creating that file if it is missing; released by `unlock` or the end of the
-    /// process. A reader creates it only in a directory of its own user, so that no writer meets a LOCK it
-    /// may not open. Errors with `Locked` if another opener, also in this process, stands in the way, and
-    /// with `LockMissing` if a reader may not or cannot create LOCK.
+    /// Takes the lock on LOCK, creating that file if it is missing. `unlock` or the end of the process
+    /// releases it. A reader creates LOCK only in a directory of its own user, so that no writer meets a LOCK
+    /// that it may not open. Fails with `Locked` if another opener, also in this process, holds a conflicting
+    /// lock. Fails with `LockMissing` if a reader may not or cannot create LOCK.
     fn lock(&self, mode: LockMode) -> Result<()>;
 
-    /// Gives the lock up and closes every file. Nothing in a forked process.
+    /// Releases the lock and closes every file. Does nothing in a forked process.
     fn unlock(&self);
 
-    /// Whether the calling process was forked off the one that made this storage. Files, lock and readers are
-    /// the other process's then: calls that read or change them fail with `Forked`.
+    /// Whether the calling process was forked from the one that made this storage. Files, lock and readers
+    /// then belong to that process: calls that read or change them fail with `Forked`.
     fn is_forked(&self) -> bool {
         false
     }
@@ -85,8 +85,9 @@ pub(crate) trait Storage: Send + Sync {
     /// Makes an empty file (mode 0600). It must not exist.
     fn create(&self, file: FileName) -> Result<()>;
 
-    /// Fills `buffer` from `offset`. Returns fewer bytes only at the end of the file. Tables bypass the page
-    /// cache where the file system allows and `buffer`, its length and `offset` are aligned to 512 bytes.
+    /// Fills `buffer` from `offset`. Returns fewer bytes only at the end of the file. Reads of tables bypass
+    /// the page cache where the file system allows and `buffer`, its length and `offset` are aligned to 512
+    /// bytes.
     fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// As `read`, into one buffer after another.
@@ -102,10 +103,10 @@ pub(crate) trait Storage: Send + Sync {
         Ok(filled)
     }
 
-    /// A way to have several reads in flight. It costs a lock, and sometimes a system call.
+    /// A reader, which can have several reads in flight. Costs a lock, and sometimes a system call.
     fn reader(self: Arc<Self>) -> Box<dyn Reader>;
 
-    /// What `reader` gives, and why if it is not the best there is.
+    /// The kind of reader that `reader` returns, and the reason if it is not the best kind.
     fn reader_kind(&self) -> (ReaderKind, String) {
         (ReaderKind::Plain, String::new())
     }
@@ -113,12 +114,12 @@ pub(crate) trait Storage: Send + Sync {
     /// Writes all of `bytes` at `offset`, extending the file as needed.
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Starts writing `bytes` bytes from `offset` to the device, and does not wait. A hint: never fails.
+    /// Starts writing `bytes` bytes from `offset` to the device, without waiting. A hint: never fails.
     fn start_writeback(&self, file: FileName, offset: u64, bytes: u64);
 
-    /// Gives whole pages of a file that nothing names any more back to the file system: they read as zeros
-    /// from then on, and after a crash as zeros or as before. `Ok(false)` where the file has a second name,
-    /// whose reader may want them, and where the file system cannot.
+    /// Returns whole pages of an unreferenced file to the file system. They read as zeros from then on; after
+    /// a crash, as zeros or as before. `Ok(false)` where the file has a second name, whose reader may need
+    /// the pages, and where the file system cannot punch holes.
     fn punch_hole(&self, _file: FileName, _offset: u64, _bytes: u64) -> Result<bool> {
         Ok(false)
     }
@@ -132,63 +133,63 @@ pub(crate) trait Storage: Send + Sync {
     /// Renames within the directory; `to` must not exist.
     fn rename(&self, from: FileName, to: FileName) -> Result<()>;
 
-    /// Removes the file. Missing is not an error.
+    /// Removes the file. A missing file is not an error.
     fn remove(&self, file: FileName) -> Result<()>;
 
     /// Makes creations, renames, links and removals durable.
     fn sync_directory(&self) -> Result<()>;
 
-    /// Another directory of the same machine, reached in the same way.
+    /// A storage for another directory of the same machine, of the same implementation.
     fn beside(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         Err(Error::Unsupported { file: path.display().to_string(), what: "a second directory".to_owned() })
     }
 
-    /// Gives a file that is synced and never written again the same name in the directory `path` too, which
-    /// must not have it; durable after a `sync_directory` there. `Ok(false)` where the file systems do not
-    /// let it.
+    /// Links a synced file, which is never written again, under the same name into the directory `path`. That
+    /// directory must not have the name. The link is durable after a `sync_directory` there. `Ok(false)`
+    /// where the file systems do not support it.
     fn link(&self, _file: FileName, _path: &Path) -> Result<bool> {
         Ok(false)
     }
 
-    /// 128 bits that are new at each start of the operating system; 0 where it has none.
+    /// 128 bits that are new at each start of the operating system; 0 where the system has no such id.
     fn boot_id(&self) -> u128;
 
-    /// What the directory is called, for messages.
+    /// The directory's name, for messages.
     fn path(&self) -> String;
 
-    /// Whether tables are read past the page cache; turns false where that was asked for and the file system
-    /// refuses.
+    /// Whether reads of tables bypass the page cache. Turns false where direct I/O was asked for and the file
+    /// system refuses.
     fn direct_io(&self) -> bool {
         false
     }
 
     fn counts(&self) -> StorageCounts;
 
-    /// The file mapped into memory, its pages read one by one as they are touched; `None` where that cannot
-    /// be. A file that is cut short meanwhile ends the process when what is gone is touched.
+    /// The file mapped into memory, its pages read one by one as they are touched; `None` where mapping is
+    /// impossible. If the file is truncated, touching a missing page ends the process.
     #[cfg(feature = "lab")]
     fn map(&self, _file: FileName) -> Result<Option<Arc<dyn Mapped>>> {
         Ok(None)
     }
 }
 
-/// Zeros are written in pieces of this size.
+/// Size of one write of zeros.
 const ZEROS_BYTES: usize = 1 << 20;
-/// And files copied.
+/// Size of one read and write when a file is copied.
 const COPY_BYTES: usize = 1 << 20;
-/// And read whole.
+/// Size of one read when a file is read whole.
 const READ_BYTES: usize = 2 << 20;
 
-/// Reads all of `file`, which is `bytes` long where it is named.
+/// Reads all of `file`, whose length the caller expects to be `bytes`.
 ///
 /// # Errors
-/// `Corrupt` if it is missing or has another length; `Io` if it cannot be read or there is no memory for it.
-/// Allocates no more than the file is long, and a piece: callers bound `bytes`.
+/// `Corrupt` if the file is missing or has another length; `Io` if it cannot be read or there is no memory.
+/// Allocates at most the file's length plus one piece: callers bound `bytes`.
 pub(crate) fn read_whole(storage: &dyn Storage, file: FileName, bytes: u64) -> Result<Vec<u8>> {
     read_start(storage, file, bytes, bytes)
 }
 
-/// The same of the file's first `wanted` bytes.
+/// As [`read_whole`], but reads only the first `wanted` bytes.
 pub(crate) fn read_start(storage: &dyn Storage, file: FileName, bytes: u64, wanted: u64) -> Result<Vec<u8>> {
     match storage.length(file)? {
         None => return Err(Error::corrupt(file, 0, "the file", format_args!("{bytes} bytes"), "missing")),
@@ -204,8 +205,8 @@ pub(crate) fn read_start(storage: &dyn Storage, file: FileName, bytes: u64, want
         source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
     };
     let length = usize::try_from(wanted).map_err(|_| no_memory())?;
-    // Whether there is that much, which can be answered; what `vec!` gives is zeros that cost nothing until
-    // they are touched.
+    // Checks that there is enough memory, because `vec!` aborts where there is not. `vec!` then gives zeros
+    // that take no memory until they are touched.
     Vec::<u8>::new().try_reserve_exact(length).map_err(|_| no_memory())?;
     let mut buffer = vec![0; length];
     let mut piece = vec![0; READ_BYTES.min(length)];
@@ -216,7 +217,7 @@ pub(crate) fn read_start(storage: &dyn Storage, file: FileName, bytes: u64, want
             let read = offset + read as u64;
             return Err(Error::corrupt(file, read, "the file's length", bytes, read));
         }
-        // Of a log, most is zeros.
+        // Most of a log is zeros.
         if piece.iter().fold(0, |all, byte| all | byte) != 0 {
             part.copy_from_slice(piece);
         }
@@ -227,7 +228,7 @@ pub(crate) fn read_start(storage: &dyn Storage, file: FileName, bytes: u64, want
 /// Copies a file of `bytes` bytes to another directory, and syncs it there.
 ///
 /// # Errors
-/// `Corrupt` if the file is shorter; `Full` or `Io` of either directory. What was made is left.
+/// `Corrupt` if the file is shorter; `Full` or `Io` of either directory. An incomplete copy is left in place.
 pub(crate) fn copy(from: &dyn Storage, file: FileName, bytes: u64, to: &dyn Storage) -> Result<()> {
     to.create(file)?;
     let mut buffer = vec![0; COPY_BYTES.min(bytes as usize)];

@@ -1,4 +1,4 @@
-//! What every storage promises, shown on each.
+//! The promises of the storage trait, tested on every implementation.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -17,7 +17,7 @@ use super::storage::{Entry, LockMode, Storage, read_whole};
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
 const TABLE: FileName = FileName { kind: FileKind::Table, number: 0x2a, path: 0 };
 
-/// Runs `test` on every storage, with a way to make a second opener of the same directory.
+/// Runs `test` on every storage, with a second opener of the same directory.
 fn on_every_storage(test: impl Fn(&dyn Storage, &dyn Storage)) {
     for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
         let parent = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ fn is_io(error: &Error, kind: std::io::ErrorKind) -> bool {
     matches!(error, Error::Io { source, .. } if source.kind() == kind)
 }
 
-/// The directory is made once; before that there is nothing to list, lock or look up.
+/// The directory is made once. Before that, list, lock and length fail with `Missing`.
 #[test]
 fn a_directory_is_made_once() {
     on_every_storage(|storage, _| {
@@ -63,8 +63,8 @@ fn a_directory_is_made_once() {
     });
 }
 
-/// A file of several pieces comes whole, where it is zeros and where it is not; another length than named is
-/// damage, and so is a file that is not there.
+/// A file of several pieces is read whole, both zeros and other bytes. An unexpected length and a missing
+/// file are corruption.
 #[test]
 fn files_are_read_whole() {
     const LENGTH: usize = (5 << 20) + 3;
@@ -86,8 +86,8 @@ fn files_are_read_whole() {
     });
 }
 
-/// What is written is read, at any offset and alignment, over holes and up to the end of the file, and no
-/// further.
+/// Reads return the written bytes at any offset and alignment, across holes and up to the end of the file,
+/// and no further.
 #[test]
 fn reads_see_writes() {
     on_every_storage(|storage, _| {
@@ -124,8 +124,8 @@ fn reads_see_writes() {
     });
 }
 
-/// Aligned reads of a table, which may bypass the page cache, see the bytes just written, also the short last
-/// ones.
+/// Aligned reads of a table, which may bypass the page cache, return the bytes just written, including a
+/// short read at the end.
 #[test]
 fn aligned_table_reads_see_writes() {
     on_every_storage(|storage, _| {
@@ -151,7 +151,7 @@ fn aligned_table_reads_see_writes() {
     });
 }
 
-/// Offsets no file can have are errors, not panics: they may come from damaged bytes.
+/// Offsets that no file can have are errors, not panics: they may come from damaged bytes.
 #[test]
 fn impossible_offsets_are_errors() {
     on_every_storage(|storage, _| {
@@ -165,7 +165,7 @@ fn impossible_offsets_are_errors() {
     });
 }
 
-/// Names come and go: no file is made twice, none renamed over another, and what is missing is told.
+/// No file is created twice or renamed over another, and a missing file is an error.
 #[test]
 fn names_come_and_go() {
     on_every_storage(|storage, _| {
@@ -200,7 +200,7 @@ fn names_come_and_go() {
     });
 }
 
-/// A second directory of the store is not there yet, and a name in it is refused.
+/// A second directory of one store is not supported yet, and a name in it is refused.
 #[test]
 fn other_directories_are_refused() {
     on_every_storage(|storage, _| {
@@ -214,7 +214,7 @@ fn other_directories_are_refused() {
     });
 }
 
-/// One writer or many readers, also within a process; giving up the lock lets the next one in.
+/// One writer or many readers, also within a process. Releasing the lock lets the next opener in.
 #[test]
 fn locks_exclude() {
     on_every_storage(|storage, second| {
@@ -249,7 +249,7 @@ fn the_boot_id_stays() {
     });
 }
 
-/// Readers, writers and removers of many files at once see nothing but what they wrote.
+/// Threads that create, write, read and remove many files at once see only their own bytes.
 #[test]
 fn threads_share_a_storage() {
     on_every_storage(|storage, _| {
@@ -273,7 +273,7 @@ fn threads_share_a_storage() {
     });
 }
 
-/// Every storage by every way of having reads in flight, with TABLE in it.
+/// Every storage with every kind of reader, each with TABLE in it.
 fn readable(bytes: &[u8]) -> Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> {
     let mut storages: Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> = Vec::new();
     for read_with in [ReadWith::Auto, ReadWith::Ring, ReadWith::RingPoll, ReadWith::Plain, ReadWith::Pool] {
@@ -296,13 +296,13 @@ fn readable(bytes: &[u8]) -> Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> 
     storages
 }
 
-/// Some buffers of a read at a place, aligned for a direct read or not.
+/// The target of a read at `offset`: several buffers, aligned for a direct read or not.
 struct Parts {
     file: FileName,
     offset: usize,
     memory: Vec<u8>,
     start: usize,
-    /// Lengths of the buffers; each has a gap behind it, or none.
+    /// Lengths of the buffers and of the gap behind each, which may be 0.
     parts: Vec<(usize, usize)>,
 }
 
@@ -335,8 +335,8 @@ impl Target for Parts {
     }
 }
 
-/// Many reads in flight, in any order, over several buffers, behind the end, of files that are missing: each
-/// has its own bytes or its own error, by ring, threads, one by one and in the simulator.
+/// Many reads in flight, in any order, over several buffers, past the end and of missing files: each returns
+/// its own bytes or its own error. Shown for rings, threads, plain reads and the simulator.
 #[test]
 fn f11_reads_in_flight_have_their_own_bytes() {
     let bytes: Vec<u8> =
@@ -381,7 +381,7 @@ fn f11_reads_in_flight_have_their_own_bytes() {
     }
 }
 
-/// A reader says what it is and why, and a kernel that refuses is no error.
+/// A reader reports its kind and the reason for it. A kernel that refuses a ring is no error.
 #[test]
 fn f10_readers_say_what_they_are() {
     for (storage, _parent) in readable(b"") {

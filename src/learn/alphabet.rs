@@ -1,53 +1,55 @@
-//! Alphabets: which bytes stand at each position of a group of keys. SNBC makes a number of a key with them.
+//! Alphabets: the bytes that occur at each position of a group of keys. SNBC computes a key's number from
+//! them.
 //!
 //! The number's digits are the ranks of the key's bytes among the symbols of their positions, the first
-//! position most significant. The paper takes all bytes from the least to the greatest one seen for symbols
-//! ([`Symbols::Span`]); ranks among the bytes seen ([`Symbols::Seen`]) need fewer numbers.
+//! position most significant. The paper's symbols are all bytes from the least to the greatest one seen
+//! ([`Symbols::Span`]). Ranks among only the bytes seen ([`Symbols::Seen`]) need fewer numbers.
 //!
 //! Three completions make the code total and order-preserving:
-//! 1. From the length of the shortest key on, digit 0 stands for keys that have ended.
-//! 2. At a byte that is no symbol the code is that of the greatest key below: the digit of the symbol before
-//!    and then greatest digits. Without a symbol before, all digits from there on are least.
-//! 3. Positions end before there are more than 2^63 codes. Keys that differ later have equal codes.
+//! 1. From the length of the shortest key on, digit 0 means that the key has ended.
+//! 2. At a byte that is no symbol, the code is that of the greatest key below: the digit of the preceding
+//!    symbol, then greatest digits. Without a preceding symbol, all digits from there on are least.
+//! 3. The number of positions is limited so that there are at most 2^63 codes. Keys that differ only later
+//!    have equal codes.
 //!
 //! Plain values. Any thread.
 
-/// Runs of symbols that a position has at most. More are joined over the narrowest gaps.
+/// Maximum runs of symbols of a position. Excess runs are joined over the narrowest gaps.
 pub(crate) const RUNS_MAX: usize = 8;
-/// Positions at most.
+/// Maximum positions.
 pub(crate) const POSITIONS_MAX: usize = 64;
-/// Codes at most.
+/// Maximum codes.
 const CODES_MAX: u128 = 1 << 63;
 
-/// Which bytes of a position are symbols.
+/// The choice of a position's symbols.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Symbols {
-    /// All bytes from the least to the greatest one that was seen.
+    /// All bytes from the least to the greatest one seen.
     Span,
-    /// The bytes that were seen, and a few between them where there are more than [`RUNS_MAX`] runs.
+    /// The bytes seen, and a few between them if there would be more than [`RUNS_MAX`] runs.
     Seen,
 }
 
 /// The symbols of all positions, as runs of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alphabets<'a> {
-    /// Runs of each position.
+    /// Number of runs of each position.
     pub(crate) counts: &'a [u8],
     /// First and last byte of each run, ascending within a position.
     pub(crate) runs: &'a [[u8; 2]],
     /// From this position on, keys may have ended.
     pub(crate) absent_from: usize,
-    /// The same as tables, if they are at hand.
+    /// The same alphabets as lookup tables, if they were built.
     pub(crate) tables: Option<&'a DigitTables>,
 }
 
-/// A defect of alphabets, with the position that has it.
+/// Invalid alphabets, with the first bad position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BadAlphabet {
     pub(crate) position: usize,
 }
 
-/// The remaining digits of a key.
+/// The value of a code's remaining digits.
 #[derive(Clone, Copy)]
 enum Digits {
     Least,
@@ -55,7 +57,8 @@ enum Digits {
 }
 
 impl Alphabets<'_> {
-    /// The code of a key behind the common prefix. Any bytes have one; a greater key has no lesser one.
+    /// The code of a key's bytes behind the common prefix. Any bytes have a code; a greater key has no lesser
+    /// code.
     #[inline]
     pub(crate) fn code(&self, rest: &[u8]) -> u64 {
         if let Some(code) = self.tables.and_then(|tables| tables.code(rest, self.absent_from)) {
@@ -79,13 +82,14 @@ impl Alphabets<'_> {
         code
     }
 
-    /// Whether both tell the same codes.
+    /// Whether both give every key the same code.
     pub(crate) fn is_like(&self, other: &Alphabets<'_>) -> bool {
         let own = (self.counts, self.runs, self.absent_from);
         own == (other.counts, other.runs, other.absent_from)
     }
 
-    /// The code with least or greatest digits from a position on, to which these runs belong.
+    /// Completes the code with least or greatest digits from position `from` on. `runs` begin with that
+    /// position's.
     #[cold]
     fn filled(&self, (mut code, from): (u64, usize), mut runs: &[[u8; 2]], digits: Digits) -> u64 {
         for (position, count) in self.counts.iter().enumerate().skip(from) {
@@ -101,7 +105,7 @@ impl Alphabets<'_> {
         code
     }
 
-    /// Whether runs ascend apart from each other and codes fit [`CODES_MAX`]. Alphabets that fail do not
+    /// Checks that runs ascend without overlap, and that codes fit [`CODES_MAX`]. Alphabets that fail do not
     /// preserve order.
     pub(crate) fn check(&self) -> Result<(), BadAlphabet> {
         let (mut codes, mut at) = (1u128, 0usize);
@@ -120,7 +124,7 @@ impl Alphabets<'_> {
     }
 }
 
-/// Alphabets as tables, for readers that have memory for them: 296 bytes a position.
+/// Alphabets as lookup tables, for readers with memory for them: 296 bytes a position.
 #[derive(Debug)]
 pub(crate) struct DigitTables {
     positions: Box<[DigitTable]>,
@@ -128,11 +132,11 @@ pub(crate) struct DigitTables {
 
 #[derive(Debug)]
 struct DigitTable {
-    /// Of each symbol, its rank.
+    /// Rank of each symbol.
     ranks: [u8; 256],
     /// A bit for each symbol.
     symbols: [u64; 4],
-    /// Codes of the positions behind it.
+    /// Number of codes of the positions behind this one.
     weight: u64,
 }
 
@@ -161,12 +165,12 @@ impl DigitTables {
         DigitTables { positions }
     }
 
-    /// The code of a key behind the common prefix, as the alphabets have it. None if the key has a byte that
-    /// is no symbol: only the alphabets tell such a code.
+    /// The code of a key's bytes behind the common prefix, equal to that of the alphabets. None if the key
+    /// has a byte that is no symbol: only the alphabets give such a code.
     #[inline]
     fn code(&self, rest: &[u8], absent_from: usize) -> Option<u64> {
         let (mut code, mut are_symbols) = (0u64, 1);
-        // A key that ends has digits of 0 from there on.
+        // After the key's end all digits are 0.
         for (position, (table, byte)) in self.positions.iter().zip(rest).enumerate() {
             are_symbols &= table.symbols[usize::from(byte >> 6)] >> (byte & 63);
             let digit = u64::from(table.ranks[usize::from(*byte)]) + u64::from(position >= absent_from);
@@ -185,8 +189,8 @@ fn symbol_count(runs: &[[u8; 2]]) -> u64 {
     runs.iter().map(|[first, last]| u64::from(last.saturating_sub(*first)) + 1).sum()
 }
 
-/// The symbols, how many are below a byte, and whether it is one.
-// Without branches on the byte, which no processor predicts.
+/// The number of symbols, the number of symbols below `byte`, and whether `byte` is a symbol.
+// No branch depends on the byte: such a branch is unpredictable.
 #[inline]
 fn rank(runs: &[[u8; 2]], byte: u8) -> (u64, u64, bool) {
     let (mut symbols, mut below, mut is_symbol) = (0, 0, false);
@@ -208,8 +212,8 @@ pub(crate) struct TrainedAlphabets {
 }
 
 impl TrainedAlphabets {
-    /// Of keys behind their common prefix, at most so many positions. Fewer if the keys end there or codes
-    /// would be too large.
+    /// Trains on the keys' bytes behind their common prefix, for at most `positions_max` positions. There are
+    /// fewer if the keys end earlier or codes would be too large.
     pub(crate) fn train<'k>(
         rests: impl Iterator<Item = &'k [u8]>,
         symbols: Symbols,
@@ -237,8 +241,8 @@ impl TrainedAlphabets {
         trained
     }
 
-    /// Adds a position behind the others at which every byte is a symbol, if codes have room for it: keys
-    /// that go on there have other codes than a key that ends.
+    /// Appends a position at which every byte is a symbol, if codes have room for it. Keys that continue
+    /// there then have other codes than a key that ends.
     pub(crate) fn extend(&mut self) {
         let bases = (0..self.counts.len()).map(|position| u128::from(self.base(position)));
         let absent = u128::from(self.counts.len() >= self.absent_from);
@@ -255,7 +259,7 @@ impl TrainedAlphabets {
         symbol_count(own) + u64::from(position >= self.absent_from)
     }
 
-    /// Leaves out positions behind the first `positions`.
+    /// Keeps only the first `positions` positions.
     pub(crate) fn truncate(&mut self, positions: usize) {
         let runs = self.counts.iter().take(positions).map(|count| usize::from(*count)).sum();
         self.counts.truncate(positions);
@@ -317,8 +321,7 @@ mod tests {
         assert_eq!(codes, [0, 8, 11]);
     }
 
-    /// Keys that end early come before those that go on, and bytes that are no symbols between their
-    /// neighbours.
+    /// Keys that end early sort before longer keys. A byte that is no symbol sorts between its neighbours.
     #[test]
     fn completions() {
         let trained = train(&[b"b", b"bd", b"bf", b"db"], Symbols::Seen);
@@ -339,7 +342,7 @@ mod tests {
         assert!(trained.view().check().is_ok());
     }
 
-    /// Positions end before there are too many codes, where all keys have ended, and at the limit given.
+    /// The number of positions is limited by the number of codes, by the longest key and by the given limit.
     #[test]
     fn positions_end() {
         let random: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte; 20]).collect();
@@ -353,7 +356,7 @@ mod tests {
         assert_eq!(train(&[&long], Symbols::Seen).positions(), POSITIONS_MAX);
     }
 
-    /// Every check has alphabets that trip it, and alphabets that fail it have codes all the same.
+    /// Every check has alphabets that trip it. Computing a code with such alphabets does not panic.
     #[test]
     fn bad_alphabets_are_refused() {
         let refused = |counts: &[u8], runs: &[[u8; 2]], position| {

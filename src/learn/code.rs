@@ -1,8 +1,10 @@
-//! The number of a key of a page: behind the page's prefix, by alphabets or by eight bytes.
+//! The number computed from a key of a page: from its bytes behind the page's prefix, by alphabets or by the
+//! first eight bytes.
 //!
-//! Readers and writers of learned pages call it. A borrowed view without state. Any thread.
+//! Readers and writers of learned pages call this module. A [`KeyCode`] is a borrowed view without state. Any
+//! thread.
 //!
-//! Invariant: a greater key has no lesser code, whatever keys were trained.
+//! Invariant: a greater key has no lesser code, for any trained keys.
 
 use std::cmp::Ordering;
 
@@ -21,12 +23,12 @@ pub(crate) enum CodeDigits<'a> {
 /// The code of one page's keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyCode<'a> {
-    /// All keys of the page begin with it.
+    /// The common prefix of the page's keys.
     pub(crate) prefix: &'a [u8],
     pub(crate) digits: CodeDigits<'a>,
-    /// The number of the page's first key. It has code 0.
+    /// The number of the page's first key, whose code is 0.
     pub(crate) least: u64,
-    /// Low bits that are left out.
+    /// Number of low bits that are dropped.
     pub(crate) shift: u32,
 }
 
@@ -36,8 +38,8 @@ impl KeyCode<'_> {
         self.number(key).saturating_sub(self.least).checked_shr(self.shift).unwrap_or(0)
     }
 
-    /// The number from which codes are counted. Keys that do not begin with the prefix have the least or the
-    /// greatest.
+    /// The number of a key; its code is relative to `least`. Keys that do not begin with the prefix have the
+    /// least or the greatest number.
     #[inline]
     pub(crate) fn number(&self, key: &[u8]) -> u64 {
         let shared = key.len().min(self.prefix.len());

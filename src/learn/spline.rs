@@ -1,11 +1,12 @@
 //! A monotone piecewise linear function from codes to positions, with a bounded error.
 //!
-//! Training takes points in ascending order and keeps some of them as knots: a greedy spline corridor
-//! (RadixSpline). It takes one pass and decides exactly, on fractions. [`predict`] is the only expression
-//! that evaluates a model, for writers and readers.
+//! Training takes points in ascending order and keeps some of them as knots, by a greedy spline corridor
+//! (RadixSpline). It takes one pass and compares slopes exactly, as fractions. [`predict`] is the only
+//! expression that evaluates a model, for writers and readers.
 //!
-//! Invariants: 1. for every trained point the prediction is at most the error, and 1 for rounding, away;
-//! 2. predictions ascend with codes, if positions of knots do; 3. predictions of any knots panic for no code.
+//! Invariants: 1. the prediction of every trained point is off by at most the error, plus 1 for rounding;
+//! 2. predictions ascend with codes, if positions of knots do; 3. prediction never panics, for any knots and
+//! any code.
 //!
 //! Pure. One thread trains; any thread predicts.
 
@@ -16,14 +17,14 @@ pub(crate) struct Knot {
     pub(crate) position: u32,
 }
 
-/// Knots of a model, with ascending codes, wherever they lie.
+/// Knots of a model, with ascending codes, in any representation.
 pub(crate) trait Knots {
     fn count(&self) -> usize;
 
-    /// Knot `index`, which is below the count.
+    /// The knot at `index`, which must be below the count.
     fn knot(&self, index: usize) -> Knot;
 
-    /// How many knots have at most this code.
+    /// The number of knots with at most this code.
     fn not_after(&self, code: u64) -> usize;
 }
 
@@ -41,7 +42,8 @@ impl Knots for [Knot] {
     }
 }
 
-/// The position of a code: that of the first knot before it, of the last knot behind it. 0 without knots.
+/// The predicted position of a code. Before the first knot it is that knot's position, behind the last knot
+/// the last one's; 0 without knots.
 #[inline]
 pub(crate) fn predict<K: Knots + ?Sized>(knots: &K, code: u64) -> u32 {
     let count = knots.count();
@@ -55,10 +57,10 @@ pub(crate) fn predict<K: Knots + ?Sized>(knots: &K, code: u64) -> u32 {
     }
 }
 
-/// The position of a code between two knots.
-// Each operation ascends with the code: the conversion, which rounds; the product with a slope that is not
-// negative; the conversion back, which rounds down and takes 0 for no number; the minimum. Rust does not fuse
-// a product with a sum, so every machine computes the same bits.
+/// The predicted position of a code between two knots.
+// Each operation is monotone in the code: the conversion, which rounds; the product with a slope that is not
+// negative; the conversion back, which rounds down and maps NaN to 0; the minimum. Rust does not fuse a
+// product with a sum, so every machine computes the same bits.
 #[inline]
 fn between(from: Knot, to: Knot, code: u64) -> u32 {
     let rise = to.position.saturating_sub(from.position);
@@ -85,23 +87,23 @@ impl Slope {
     }
 }
 
-/// Trains a spline, one point after another.
+/// Trains a spline, point by point.
 #[derive(Debug)]
 pub(crate) struct SplineTrainer {
     error: i64,
     knot: Option<Knot>,
     last: Option<Knot>,
-    /// Slopes from the knot that are near enough to every point behind it: the least and the greatest.
+    /// The least and the greatest slope from the knot that stay within the error of every point behind it.
     corridor: Option<(Slope, Slope)>,
 }
 
 impl SplineTrainer {
-    /// For predictions at most so far from every point.
+    /// A trainer of a spline whose predictions are within `error` of every point.
     pub(crate) fn new(error: u32) -> SplineTrainer {
         SplineTrainer { error: i64::from(error), knot: None, last: None, corridor: None }
     }
 
-    /// Takes the next point. Returns the next knot, if the point decides it.
+    /// Adds the next point. Returns the next knot, if the point determines it.
     ///
     /// # Panics
     /// If codes do not ascend.
@@ -129,7 +131,7 @@ impl SplineTrainer {
         None
     }
 
-    /// The last knot, if it is not the one returned before.
+    /// The last knot, if it was not returned before.
     #[cfg(any(test, feature = "lab"))]
     pub(crate) fn finish(self) -> Option<Knot> {
         self.last.filter(|last| self.knot != Some(*last))

@@ -1,13 +1,16 @@
 //! TridentKV's model of two layers (section 3.2): a piecewise linear function over groups of keys, and a line
 //! in each group.
 //!
-//! Groups are made greedily. A group takes keys in batches (the paper's A_s) while the mean error of its line
-//! is below a limit (E_t) and its codes fit (Max_t); a batch too much is taken back. Added here, as the paper
-//! leaves it open: the first keys of groups route a key exactly; slopes are not negative and predictions stay
-//! within the positions of their group, so the model is monotone; codes that do not fit may leave out
-//! positions instead of cutting the group.
+//! Groups are built greedily. A group takes keys in batches (the paper's A_s) while the mean error of its
+//! line is below a limit (E_t) and its codes fit (Max_t). The last batch is undone if it breaks a limit.
 //!
-//! The store does not use it: lines have no bounded error. The lab compares it. Any thread.
+//! The paper leaves some points open. Added here:
+//! - The first keys of groups route a key exactly.
+//! - Slopes are not negative and predictions stay within the positions of their group, so the model is
+//!   monotone.
+//! - Codes that do not fit may drop positions instead of ending the group.
+//!
+//! The store does not use this model: its lines have no bounded error. The lab compares it. Any thread.
 
 use crate::base::key::{common_prefix, head_after};
 
@@ -15,33 +18,33 @@ use super::alphabet::{POSITIONS_MAX, Symbols, TrainedAlphabets};
 use super::code::{CodeDigits, KeyCode};
 use super::spline::{Knot, SplineTrainer, predict};
 
-/// What happens to a group whose codes would be too large.
+/// How a group whose codes would be too large is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Overflow {
     /// The group ends, as in the paper.
     CutGroup,
-    /// Codes leave the last positions out.
+    /// Codes omit the last positions.
     Truncate,
 }
 
 /// Limits of groups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TwoLayerOptions {
-    /// Keys that a group takes at once.
+    /// Keys that a group takes in one batch.
     pub(crate) batch_keys: usize,
-    /// A group ends before the mean error of its line is greater.
+    /// Maximum mean error of a group's line.
     pub(crate) error_mean_max: f64,
     pub(crate) overflow: Overflow,
 }
 
-/// Groups by which the first layer may be wrong.
+/// Maximum error of the first layer, in groups.
 const ROUTE_ERROR: u32 = 1;
 
 /// A trained model.
 #[derive(Debug)]
 pub(crate) struct TwoLayerModel {
     prefix_bytes: usize,
-    /// From heads of first keys to numbers of groups.
+    /// Maps the heads of groups' first keys to group numbers.
     route: Vec<Knot>,
     groups: Vec<Group>,
 }
@@ -54,13 +57,13 @@ struct Group {
     least: u64,
     slope: f64,
     base: f64,
-    /// Positions of the first key, and of the next group's.
+    /// Positions of this group's first key and of the next group's.
     from: u32,
     to: u32,
 }
 
 impl TwoLayerModel {
-    /// Of ascending keys, with positions that do not descend.
+    /// Trains on ascending keys, with positions that do not descend.
     pub(crate) fn train(keys: &[&[u8]], positions: &[u32], options: TwoLayerOptions) -> TwoLayerModel {
         assert_eq!(keys.len(), positions.len(), "each key has a position");
         let (mut groups, mut start): (Vec<Group>, usize) = (Vec::new(), 0);
@@ -91,16 +94,16 @@ impl TwoLayerModel {
         route
     }
 
-    /// The position of any key. A greater key has no lesser one.
+    /// The predicted position of any key. A greater key has no lesser position.
     pub(crate) fn predict(&self, key: &[u8]) -> u32 {
         let Some(group) = self.group_of(key).and_then(|number| self.groups.get(number)) else { return 0 };
         let code = group.code().of(key);
-        // Each operation ascends with the code.
+        // Each operation is monotone in the code.
         let position = (group.base + group.slope * code as f64) as u32;
         position.clamp(group.from, group.to)
     }
 
-    /// The last group whose first key is not greater; the first one if there is none.
+    /// The last group whose first key is not greater than `key`; the first group if there is none.
     fn group_of(&self, key: &[u8]) -> Option<usize> {
         let near = predict(&self.route[..], head_after(key, self.prefix_bytes)) as usize;
         let reach = ROUTE_ERROR as usize + 2;
@@ -118,15 +121,15 @@ impl TwoLayerModel {
         self.groups.len()
     }
 
-    /// Bytes of its parameters: knots of twelve; for each group its first key, alphabets of two bytes a
-    /// position, and 30.
+    /// Size of the parameters: 12 bytes a knot; for each group its first key, alphabets of two bytes a
+    /// position, and 30 bytes.
     pub(crate) fn parameter_bytes(&self) -> usize {
         let of_group = |group: &Group| group.first.len() + 2 * group.alphabets.positions() + 30;
         self.route.len() * 12 + self.groups.iter().map(of_group).sum::<usize>()
     }
 }
 
-/// The longest group at the beginning of these keys, and how many it has.
+/// The longest group at the beginning of these keys, and its number of keys.
 fn grow(keys: &[&[u8]], positions: &[u32], options: TwoLayerOptions) -> (Group, usize) {
     let fit = |count: usize| Group::fit(&keys[..count], &positions[..count], options);
     let mut batch = options.batch_keys.clamp(1, keys.len());
@@ -148,7 +151,7 @@ fn grow(keys: &[&[u8]], positions: &[u32], options: TwoLayerOptions) -> (Group, 
 }
 
 impl Group {
-    /// A line through these points, if it is near enough.
+    /// A group with a line through these points, if its error is within the limit.
     fn fit(keys: &[&[u8]], positions: &[u32], options: TwoLayerOptions) -> Option<Group> {
         let (first, last) = (keys.first()?, keys.last()?);
         let prefix_bytes = common_prefix(first, last);
@@ -187,7 +190,7 @@ impl Group {
     }
 }
 
-/// Slope, which is not negative, and base of the line nearest to the points.
+/// Slope, which is not negative, and base of the least-squares line.
 fn least_squares(codes: &[f64], positions: &[u32]) -> (f64, f64) {
     let count = codes.len() as f64;
     let code_mean = codes.iter().sum::<f64>() / count;
@@ -214,8 +217,8 @@ mod tests {
         TwoLayerModel::train(&keys, &positions, options)
     }
 
-    /// Predictions never contradict the order of keys, trained or cut, and stay near the positions of trained
-    /// keys: each group's mean error is below the limit.
+    /// Predictions never contradict the order of keys, trained or not. They stay near the positions of
+    /// trained keys: each group's mean error is below the limit.
     #[test]
     fn predictions_ascend_and_are_near() {
         for family in KeyFamily::ALL {
@@ -238,8 +241,8 @@ mod tests {
         }
     }
 
-    /// Without truncation the paper's codes overflow: two or three hexadecimal keys a group. With it few
-    /// groups are enough.
+    /// Without truncation the paper's codes overflow: a group has two or three hexadecimal keys. With
+    /// truncation a few groups are enough.
     #[test]
     fn codes_overflow_without_truncation() {
         let keys = KeyFamily::Hex.keys(2000, 1);
@@ -247,7 +250,7 @@ mod tests {
         assert!(groups[0] > 500 && groups[1] < 100, "{groups:?}");
     }
 
-    /// A model of keys on a line has one group, and a model of none predicts 0.
+    /// A model of keys on a line has one group. A model without keys predicts 0.
     #[test]
     fn few_groups() {
         let keys: Vec<Vec<u8>> = (1000..2000).map(|number| format!("{number}").into_bytes()).collect();

@@ -1,28 +1,28 @@
 //! Bits of filter by level: which filter a new table gets, from the settings and the sizes of the levels.
 //!
-//! A level's filter is asked by every get that comes so far, whatever its size, and costs memory by its size:
-//! so the same memory keeps away more reads in a small level than in a large one. With rates p that fall
-//! geometrically towards the top, p_i = p_L / T^(L - i), their sum is least for the memory (Dayan,
-//! Athanassoulis, Idreos, "Monkey: Optimal navigable key-value store", 2017). In bits:
+//! Every get that reaches a level asks the level's filter, for any size of the level, but the filter's memory
+//! grows with the level. So the same memory avoids more reads in a small level than in a large one. For a
+//! given memory the sum of the rates p is least if they fall geometrically towards the top: p_i = p_L / T^(L
+//! - i) (Dayan, Athanassoulis, Idreos, "Monkey: Optimal navigable key-value store", 2017). In bits:
 //! ```text
 //! bits_i = clamp(b_L + (L - i) × ln T / ln² 2, 0, 20), b_L so that Σ items_i × bits_i = budget
 //! ```
-//! A level that would get less than one bit gets none, and the others share what it had. Levels without items
-//! do not count: L - i is the number of levels with items below. Whole numbers throughout, so that it is the
-//! same on every machine. Pure functions.
+//! A level that would get less than one bit gets none, and its bits go to the others. Levels without items do
+//! not count: L - i is the number of levels with items below. All arithmetic is in integers, so the result is
+//! the same on every machine. Pure functions.
 
 use crate::base::settings::KeyspaceSettings;
 use crate::format::table::filter::{FUSE_MILLIBITS, FilterKind, FilterPlan, MILLI};
 
-/// No level gets more, unless all do.
+/// The most bits of a level, unless the average is higher.
 const MILLIBITS_MAX: i64 = 20 * MILLI as i64;
-/// Above it a cache-line Bloom filter errs less than a binary fuse.
+/// With more bits, a cache-line Bloom filter has fewer false positives than a binary fuse.
 const FUSE_MILLIBITS_MAX: u32 = 12_500;
 
 /// The setting `filter_kind` for filters by column.
 const COLUMN: u64 = 5;
 
-/// The filter of a new table of `level`; `items`: of each level, the new table's included.
+/// The filter of a new table of `level`. `items`: the items of each level, including the new table's.
 pub(crate) fn plan(settings: &KeyspaceSettings, items: &[u64], level: usize) -> FilterPlan {
     let average = settings.filter_bits_per_key as u32 * MILLI;
     let millibits_per_key = match settings.filter_allocation {
@@ -41,17 +41,17 @@ pub(crate) fn plan(settings: &KeyspaceSettings, items: &[u64], level: usize) -> 
     FilterPlan { kind, millibits_per_key, probes: settings.filter_probes as u8 }
 }
 
-/// Whether filters of a trie's nodes are by column, however much memory there is.
+/// Whether filters of a trie's nodes are by column for any amount of memory.
 pub(crate) fn is_by_column(settings: &KeyspaceSettings) -> bool {
     settings.filter_kind == COLUMN
 }
 
-/// Thousandths of a bit a key for each level, `average` over all.
+/// Thousandths of a bit for each key, by level; the average over all keys is `average`.
 fn by_level(items: &[u64], size_ratio: u64, average: u32) -> Vec<u32> {
     let step = step_millibits(size_ratio);
     let budget: u128 = items.iter().map(|items| u128::from(*items)).sum::<u128>() * u128::from(average);
     let highest = MILLIBITS_MAX.max(i64::from(average));
-    // How many levels with items lie below each, or none for one without.
+    // For each level, the number of levels with items below it; `None` for a level without items.
     let mut below = 0;
     let mut depths: Vec<Option<i64>> = items
         .iter()
@@ -71,7 +71,8 @@ fn by_level(items: &[u64], size_ratio: u64, average: u32) -> Vec<u32> {
         items.iter().zip(depths).map(of_level).sum()
     };
     loop {
-        // The largest base within the budget: nothing at the low end, the most for all at the high one.
+        // The largest base within the budget: at the low end all levels get nothing, at the high end the
+        // most.
         let (mut low, mut high) = (-below * step, highest + 1);
         while high - low > 1 {
             let middle = low + (high - low).div_euclid(2);
@@ -88,7 +89,7 @@ fn by_level(items: &[u64], size_ratio: u64, average: u32) -> Vec<u32> {
     }
 }
 
-/// ln T / ln² 2 in thousandths: log₂ T / ln 2, with twelve binary places of the logarithm.
+/// ln T / ln² 2 in thousandths, as log₂ T / ln 2, with a logarithm of twelve binary places.
 fn step_millibits(size_ratio: u64) -> i64 {
     const PLACES: u32 = 12;
     const ONE: u128 = 1 << 32;
@@ -108,7 +109,7 @@ fn step_millibits(size_ratio: u64) -> i64 {
 mod tests {
     use super::*;
 
-    /// Expected reads for an absent key, a level one run, by the rate of a Bloom filter.
+    /// Expected reads for an absent key, with one run a level, at the false positive rate of a Bloom filter.
     fn false_reads(bits: &[u32], items: &[u64]) -> f64 {
         let rate = |bits: u32| (-f64::from(bits) / 1000.0 * std::f64::consts::LN_2.powi(2)).exp();
         bits.iter().zip(items).filter(|(_, items)| **items > 0).map(|(bits, _)| rate(*bits)).sum()
@@ -118,8 +119,9 @@ mod tests {
         bits.iter().zip(items).map(|(bits, items)| u128::from(*bits) * u128::from(*items)).sum()
     }
 
-    /// Within the budget, and spends it but for less than a thousandth of a bit a key; four and more levels
-    /// cost clearly fewer false reads than the same bits for all: for T = 8 and five levels about 3.25 times.
+    /// The bits are within the budget, and less than a thousandth of a bit a key is unspent. Four and more
+    /// levels cost clearly fewer false reads than equal bits: for T = 8 and five levels about 3.25 times
+    /// fewer.
     #[test]
     fn monkey_spends_the_budget_better() {
         for (ratio, levels, gain) in [(8, 5, 3.0), (4, 4, 1.8), (10, 4, 2.4), (2, 8, 1.9)] {
@@ -136,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Steps are what the formula says: 1.44 bits for T = 2, 2.89 for 4, 4.33 for 8, 4.79 for 10.
+    /// Steps match the formula: 1.44 bits for T = 2, 2.89 for 4, 4.33 for 8, 4.79 for 10.
     #[test]
     fn steps_are_as_stated() {
         for (ratio, step) in [(2, 1442), (4, 2885), (8, 4328), (10, 4792), (64, 8656)] {
@@ -144,8 +146,8 @@ mod tests {
         }
     }
 
-    /// Few bits go to the upper levels alone, many to all alike, one level has the average, levels without
-    /// items have none and do not count.
+    /// A small budget goes to the upper levels only, a large one equally to all; a single level has the
+    /// average; levels without items have none and do not count.
     #[test]
     fn edges() {
         assert_eq!(by_level(&[10, 100, 0, 1000], 10, 0), [0; 4]);
@@ -165,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Settings choose the kind; the default is a fuse where its bits fit, in the last level alone.
+    /// Settings choose the kind. The default is a fuse if its bits fit, in the last level only.
     #[test]
     fn settings_choose_the_kind() {
         let items = [1000, 10_000, 100_000, 0];

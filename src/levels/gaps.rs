@@ -1,24 +1,25 @@
-//! Gaps: stretches of keys in which nothing lives, as scans found them, so that what was deleted there is
-//! passed by one scan and skipped by those after it.
+//! Gaps are key ranges without live items (cached empty ranges, hints to skip tombstones). A scan that finds
+//! such a range records it, and later scans skip the deleted items in it.
 //!
-//! A hint and nothing else: it is in memory only, bounded, and forgotten when nobody has used it for a
-//! generation. It looks at no item; scans say what they found, commits what they put.
+//! A gap is only a hint: in memory, bounded, and forgotten if it is not used for one generation. This module
+//! reads no item; scans report empty ranges, and commits report their puts.
 //!
-//! A scan finds a stretch empty at its own bound, and commits put items meanwhile that it does not see. So a
-//! stretch is first watched: from a sequence number on, every put in it cuts it. Whoever finds it empty with
-//! a bound at or after that number makes it a gap; while nothing is being written, the first one does.
+//! A scan finds a range empty at its own bound, while commits put items that the scan does not see. So a
+//! range is first watched: from a sequence number on, every put in the range splits it. A scan that finds the
+//! range empty with a bound at or after that number makes it a gap. While no commit is under way, the first
+//! scan does so at once.
 //!
-//! A delete at an end of a gap moves that end: nothing lives there for who sees the delete.
+//! A delete at an end of a gap extends the gap: no item lives there for readers that see the delete.
 //!
 //! Invariants:
-//! 1. Every put with a sequence number above `since` is cut out of a stretch before it is visible. A commit
-//!    says which number is its last, then asks whether there are stretches; a scan says that there are, then
-//!    asks for the number.
-//! 2. In a gap nothing lives for a reader whose bound is at or after `since`, and who looks into the gaps
-//!    after he took the bound.
-//!    His view has every write within his bound: it was the present one after he took the bound (`view`, 4).
-//! 3. Ingests put items without a number: gaps are closed while one is published, none is left from before,
-//!    and who took his view before learns and uses none.
+//! 1. Every put with a sequence number above `since` is cut out of a stretch before the put is visible. A
+//!    commit stores its last number, then checks for stretches; a scan announces stretches, then reads the
+//!    number.
+//! 2. A gap has no live item for a reader that looks into the gaps after it read its bound, if the bound
+//!    is at or after `since`. The reader's view has every write within the bound, because it was still
+//!    current after the bound was read (`view`, 4).
+//! 3. Ingests put items without a number: gaps are closed while an ingest is published, no older gap
+//!    survives it, and readers with an older view neither learn nor use gaps.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -27,34 +28,35 @@ use crate::base::id::{Sequence, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// What a stretch takes beside its keys.
+/// Memory of a stretch beside its keys.
 const STRETCH_BYTES: usize = 128;
-/// What those of a part of the trees take at most; beyond it those go that were not used of late, or all.
+/// The most bytes of a part's stretches. Beyond it, stretches not used lately are dropped; if that is not
+/// enough, all are.
 const BYTES_MAX: usize = 32 << 10;
-/// Trees are parted, so that who scans one seldom waits for who scans another.
+/// Trees are split into parts by keyspace, so that scans of different keyspaces seldom wait for each other.
 const PARTS_COUNT: usize = 8;
 
-/// The era while gaps are closed.
+/// The value of the era while gaps are closed.
 const CLOSED: u64 = u64::MAX;
 
-/// Which gaps a reader may use and learn.
+/// A reader's tree, bound and era. They decide which gaps it may use and learn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sight {
     pub(crate) tree: TreeId,
     pub(crate) bound: Sequence,
-    /// [`Gaps::era`] from before its view was taken.
+    /// The value of [`Gaps::era`] before the view was loaded.
     pub(crate) era: u64,
 }
 
-/// An end of a stretch: the first key that is not in it.
+/// The exclusive end of a stretch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum End {
     Before(Vec<u8>),
-    /// It goes to the end of the tree.
+    /// The end of the tree.
     OfTree,
 }
 
-/// Keys from one, included, to an end.
+/// A key range from `from`, included, to an end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) from: Vec<u8>,
@@ -90,7 +92,7 @@ struct Era {
 
 #[derive(Debug, Default)]
 struct Ingests {
-    /// Those being published.
+    /// Ingests that are being published.
     count: usize,
     next_era: u64,
 }
@@ -99,19 +101,19 @@ struct Ingests {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Part {
-    /// What every scan and every commit asks; it seldom changes.
+    /// Whether there is any stretch. Every scan and every commit reads this; it seldom changes.
     is_any: AtomicBool,
     all: Mutex<All>,
 }
 
-/// The last sequence number that a commit has begun to insert.
+/// The last sequence number of the commits that have begun to insert.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Given(AtomicU64);
 
 #[derive(Debug, Default)]
 struct All {
-    /// By first key.
+    /// By tree, then by first key.
     trees: BTreeMap<TreeId, BTreeMap<Vec<u8>, Stretch>>,
     bytes: usize,
 }
@@ -120,7 +122,7 @@ struct All {
 struct Stretch {
     to: End,
     since: Sequence,
-    /// Nothing lives in it: it is a gap. Else it is watched.
+    /// Whether the stretch is a gap, without live items; otherwise it is watched.
     is_gap: bool,
     is_used: bool,
 }
@@ -134,7 +136,7 @@ impl Gaps {
         }
     }
 
-    /// To be asked before a view is taken.
+    /// The era; a reader reads it before it loads a view.
     pub(crate) fn era(&self) -> u64 {
         self.era.now.load(Ordering::Acquire)
     }
@@ -149,12 +151,12 @@ impl Gaps {
         self.part(tree).is_any.load(Ordering::Relaxed)
     }
 
-    /// A commit is about to insert items up to `last`.
+    /// Notes that a commit is about to insert items up to `last`.
     pub(crate) fn begin(&self, last: Sequence) {
         self.given.0.store(last, Ordering::SeqCst);
     }
 
-    /// An item of a commit that has begun is about to be put: nothing goes over its key any more.
+    /// Cuts the key of an item out of its stretch. The commit has begun and is about to put the item.
     #[inline]
     pub(crate) fn cut(&self, tree: TreeId, key: &[u8]) {
         let part = self.part(tree);
@@ -165,8 +167,8 @@ impl Gaps {
         }
     }
 
-    /// A key of a commit that has begun is about to be deleted: a gap that ends there goes on behind it, so
-    /// that who takes items from one end finds the next one at once.
+    /// Extends a gap over a key that is about to be deleted by a commit that has begun. So a consumer that
+    /// takes items from one end finds the next item at once.
     #[inline]
     pub(crate) fn grow(&self, tree: TreeId, key: &[u8], sequence: Sequence) {
         let part = self.part(tree);
@@ -175,8 +177,8 @@ impl Gaps {
         }
     }
 
-    /// Where a scan may go on that is to begin at `from`: at the bound, or nowhere (`Some(None)`); `None` if
-    /// no gap is known there.
+    /// The bound from which a scan that is to begin at `from` may continue. `Some(None)` if no live key is
+    /// left; `None` if no gap is known there.
     pub(crate) fn beyond(
         &self,
         sight: Sight,
@@ -199,7 +201,7 @@ impl Gaps {
         }
     }
 
-    /// Nothing lives in the span for a reader of that sight.
+    /// Records that the span has no live item for a reader of that sight.
     pub(crate) fn learn(&self, sight: Sight, span: Span) {
         if span.is_empty() {
             return;
@@ -212,7 +214,7 @@ impl Gaps {
         part.trim(&mut all);
     }
 
-    /// Forgets what was not used since it was last called.
+    /// Forgets stretches not used since the last call.
     pub(crate) fn age(&self) {
         for part in self.parts.iter().filter(|part| part.is_any.load(Ordering::Relaxed)) {
             let mut all = part.all.lock();
@@ -222,10 +224,10 @@ impl Gaps {
         }
     }
 
-    /// From before an ingest is published until after: there are no gaps.
+    /// Closes the gaps from before an ingest is published until the guard is dropped.
     pub(crate) fn close(&self) -> Closed<'_> {
         self.era.ingests.lock().count += 1;
-        // Whoever has the lock of a part after this sees it.
+        // Every later holder of a part's lock sees this.
         self.era.now.store(CLOSED, Ordering::SeqCst);
         for part in &self.parts {
             let mut all = part.all.lock();
@@ -242,7 +244,7 @@ impl Gaps {
 }
 
 impl Part {
-    /// Has stretches go until all keep to their bytes: puts make many of one.
+    /// Drops stretches until they fit their bytes: cuts make many stretches out of one.
     fn trim(&self, all: &mut All) {
         if all.bytes > BYTES_MAX {
             all.keep_used();
@@ -258,7 +260,7 @@ impl Part {
     }
 }
 
-/// While it lives, gaps are closed.
+/// Gaps are closed while this guard lives.
 pub(crate) struct Closed<'g>(&'g Gaps);
 
 impl Drop for Closed<'_> {
@@ -289,7 +291,8 @@ impl All {
         self.insert(tree, right, &stretch);
     }
 
-    /// The gaps that end before the key and begin behind it, and the key, become one gap from `sequence` on.
+    /// Joins the key, the gap that ends before it and the gap that begins behind it into one gap from
+    /// `sequence` on.
     fn grow(&mut self, tree: TreeId, key: &[u8], sequence: Sequence) {
         if self.around(tree, key).is_some() {
             return;
@@ -316,7 +319,7 @@ impl All {
         self.insert(tree, Span { from, to }, &gap);
     }
 
-    /// The stretch that the key is in.
+    /// The stretch that holds the key.
     fn around(&self, tree: TreeId, key: &[u8]) -> Option<(&Vec<u8>, &Stretch)> {
         let stretches = self.trees.get(&tree)?;
         let before = (Bound::Unbounded, Bound::Included(key));
@@ -326,13 +329,13 @@ impl All {
         })
     }
 
-    /// The gap that holds the key, for who may use it.
+    /// The gap that holds the key, if a reader of that sight may use it.
     fn gap_from(&mut self, sight: Sight, key: &[u8]) -> Option<(&Vec<u8>, &Stretch)> {
         let from = self.around(sight.tree, key)?.0.clone();
         self.used(sight, &from)
     }
 
-    /// The gap that holds what is next before the end.
+    /// The gap that holds the last keys before the end, if a reader of that sight may use it.
     fn gap_to(&mut self, sight: Sight, end: &End) -> Option<(&Vec<u8>, &Stretch)> {
         let below = match end {
             End::Before(end) => (Bound::Unbounded, Bound::Excluded(end.as_slice())),
@@ -352,8 +355,8 @@ impl All {
         self.trees.get(&sight.tree)?.get_key_value(from)
     }
 
-    /// Of what is known in the span, all becomes a gap that was watched before the bound; the rest is watched
-    /// from `given` on, which makes it a gap if nothing was given since the bound.
+    /// Makes watched parts of the span gaps if their `since` is not above the bound. Keys without a stretch
+    /// are watched from `given` on; they become a gap at once if no number was given since the bound.
     fn learn(&mut self, sight: Sight, span: Span, given: Sequence) {
         let Sight { tree, bound, .. } = sight;
         let is_gap = given <= bound;
@@ -378,7 +381,7 @@ impl All {
         }
     }
 
-    /// Takes out what has keys of the span, or ends or begins beside it.
+    /// Removes and returns the stretches that overlap the span or touch its ends.
     fn take_touching(&mut self, tree: TreeId, span: &Span) -> Vec<(Vec<u8>, Stretch)> {
         let Some(stretches) = self.trees.get(&tree) else { return Vec::new() };
         let upper = match &span.to {
@@ -423,7 +426,7 @@ impl All {
     }
 }
 
-/// Adds a part from one end to another, to the one before it if that is a gap too.
+/// Adds a stretch from one end to another, or extends the last one if both are adjacent and of one kind.
 fn part(parts: &mut Vec<(Span, Stretch)>, (from, to): (&End, &End), like: &Stretch) {
     let End::Before(from) = from else { return };
     let span = Span { from: from.clone(), to: to.clone() };
@@ -450,7 +453,7 @@ fn bytes(from: &[u8], to: &End) -> usize {
     STRETCH_BYTES + from.len() + to_bytes
 }
 
-/// The first key that a scan forward may meet.
+/// The first key that a forward scan may return.
 pub(crate) fn first_from(from: Bound<&[u8]>) -> Vec<u8> {
     match from {
         Bound::Included(key) => key.to_vec(),
@@ -459,7 +462,7 @@ pub(crate) fn first_from(from: Bound<&[u8]>) -> Vec<u8> {
     }
 }
 
-/// The end of the keys that a scan backward may meet.
+/// The exclusive end of the keys that a backward scan may return.
 pub(crate) fn end_of(from: Bound<&[u8]>) -> End {
     match from {
         Bound::Included(key) => End::Before(after(key)),

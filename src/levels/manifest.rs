@@ -1,12 +1,14 @@
 //! The manifest on disk: a snapshot of the state and the edits since, in a framed file.
 //!
-//! It is not the state (`format::manifest`) nor its order in memory (`levels::version`). Owned by whoever
-//! changes the state; `Send`, not shared.
+//! This module does not define the state (`format::manifest`) or its order in memory (`levels::version`). The
+//! owner is the code that changes the state; `Send`, not shared.
 //!
-//! Invariants: 1. the first record is a snapshot, and both slots vouch for it from the beginning; 2. edits
-//! are numbered from 1 without gaps; 3. an edit is durable before the call that appended it returns; 4.
-//! before anything is appended to a loaded file, or done on account of what it says, what was read is made
-//! durable and what a torn write left is zeroed.
+//! Invariants:
+//! 1. The first record is a snapshot, and both slots record its end as durable from the beginning.
+//! 2. Edits are numbered from 1 without gaps.
+//! 3. An edit is durable before the call that appended it returns.
+//! 4. Before an append to a loaded file, the contents read are made durable and the remains of a torn
+//!    write are zeroed. So they are before any action based on the contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,19 +23,19 @@ use crate::format::manifest::{Change, Changes, Slice, State, encode_edit};
 use crate::format::store::{Live, ManifestPlace, SLOT_OFFSETS};
 use crate::io::storage::{Storage, read_whole, write_zeros};
 
-/// How many times its live content a manifest may hold before it is rewritten.
+/// A manifest is rewritten when it holds more than so many times its live content.
 const CONTENT_RATIO: u64 = 4;
-/// The bytes that a state may take in a manifest.
+/// The most bytes of a state in a manifest.
 pub(crate) const STATE_BYTES_MAX: u64 = FRAMED_BYTES_MAX / CONTENT_RATIO;
-/// At the end of the file these are kept for edits that a full disk must not stop: such as let files go, and
-/// that of an opening. With room for the partitions that an edit begins with.
+/// Bytes at the end of the file that are kept for edits that a full disk must not stop: edits that let files
+/// go, and the edit of an opening. Includes room for the partitions that an edit begins with.
 const RESERVE_BYTES: usize = PAGE_BYTES + UNWRITTEN_EDIT_BYTES;
-/// The part of an edit that makes partitions that records of logs made, at most.
+/// The most bytes of an edit for partitions that log records made.
 pub(crate) const UNWRITTEN_EDIT_BYTES: usize = 2048;
-/// Below this much used, in bytes, rewriting gains nothing.
+/// If fewer bytes are used, a rewrite gains nothing.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
 
-/// What a new manifest is.
+/// The identity of a new manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ManifestIdentity {
     pub(crate) number: u64,
@@ -41,23 +43,23 @@ pub(crate) struct ManifestIdentity {
     pub(crate) store_id: u128,
     /// Smallest length of the file.
     pub(crate) bytes_min: u64,
-    /// Feature bits that it has beside those of the state.
+    /// Feature bits beside those that the state needs.
     pub(crate) features: u64,
 }
 
-/// What is left of a manifest.
+/// The readable part of a damaged manifest.
 #[derive(Debug)]
 pub(crate) struct Rescued {
     pub(crate) state: State,
     pub(crate) header: FileHeader,
-    /// Nothing is missing.
+    /// Whether nothing is missing.
     pub(crate) is_whole: bool,
-    /// Keyspaces that were dropped, as far as that can be read.
+    /// Keyspaces that were dropped, as far as the edits can be read.
     pub(crate) dropped: BTreeSet<KeyspaceId>,
-    /// The same of partitions alone.
+    /// Partitions that were dropped by themselves, as far as the edits can be read.
     pub(crate) dropped_partitions: BTreeSet<PartitionId>,
-    /// Slices, by table and index, that could be read but did not fit what is left of the state: the edit
-    /// that makes their keyspace is lost.
+    /// Slices, by table and index, that were read but do not fit the recovered state: the edit that makes
+    /// their keyspace is lost.
     pub(crate) unplaced: BTreeMap<(u64, u32), Slice>,
 }
 
@@ -69,31 +71,31 @@ pub(crate) struct ManifestFile {
     next_edit: Sequence,
     pending: Option<Pending>,
     torn: Option<Torn>,
-    /// The file has an older version of the format, which does not know all kinds of changes.
+    /// Whether the file has an older version of the format, which lacks some kinds of changes.
     is_older: bool,
     /// Feature bits of its header.
     features: u64,
 }
 
-/// What a load found before an end that is not clean: an edit that may never have been made, or was damaged.
+/// Facts that a load found before an unclean end, behind which an edit was either never made or damaged.
 #[derive(Debug, Default)]
 struct Torn {
     /// Offset of that end.
     end: u64,
-    /// Since the snapshot, with all of their partitions.
+    /// Keyspaces dropped since the snapshot, with all of their partitions.
     dropped: BTreeSet<KeyspaceId>,
-    /// The same of partitions alone.
+    /// Partitions dropped by themselves since the snapshot.
     dropped_partitions: BTreeSet<PartitionId>,
-    /// Named since the snapshot.
+    /// Logs named since the snapshot.
     logs: BTreeSet<u64>,
 }
 
-/// What a load or a failed append left to be written before anything is appended.
+/// Bytes that a load or a failed append left to be written before the next append.
 #[derive(Debug)]
 struct Pending {
     /// Offset of `bytes`.
     from: u64,
-    /// Records not known to be durable, then zeros over the remains of a torn write.
+    /// Records that may not be durable, then zeros over the remains of a torn write.
     bytes: Vec<u8>,
 }
 
@@ -102,7 +104,7 @@ impl ManifestFile {
     /// directory and switches STORE to it.
     ///
     /// # Errors
-    /// `TooLarge` if the state is; `Full` or `Io` of the storage: what was made of the file is removed again.
+    /// `TooLarge` if the state is; `Full` or `Io` of the storage: the file is then removed again.
     pub(crate) fn create(
         storage: &dyn Storage,
         identity: &ManifestIdentity,
@@ -125,8 +127,7 @@ impl ManifestFile {
             .and_then(|()| write_zeros(storage, file, framer.tail().bytes, bytes))
             .and_then(|()| storage.sync(file));
         if let Err(error) = written {
-            // The first failure is the one to report; a file left behind is an orphan that the next open
-            // removes.
+            // The first failure is reported. A file left behind is an orphan that the next open removes.
             let _ = storage.remove(file);
             return Err(error);
         }
@@ -136,8 +137,9 @@ impl ManifestFile {
     /// Reads the live manifest and writes nothing. A torn last edit is left out.
     ///
     /// # Errors
-    /// `Corrupt` if anything below a promise does not read back or does not add up, or if STORE is older than
-    /// the manifest; `Unsupported` for what a newer release wrote; `Io` of the storage.
+    /// `Corrupt` if a record before the recorded durable end is damaged, or records are inconsistent, or if
+    /// STORE is older than the manifest; `Unsupported` if a newer release wrote the file; `Io` of the
+    /// storage.
     pub(crate) fn load(storage: &dyn Storage, live: &Live) -> Result<(State, ManifestFile)> {
         let place = live.manifest;
         let file = FileName::new(FileKind::Manifest, place.number);
@@ -167,7 +169,8 @@ impl ManifestFile {
                 match change {
                     Change::DropKeyspace { id } => _ = torn.dropped.insert(id),
                     Change::DropPartition { id } => _ = torn.dropped_partitions.insert(id),
-                    // A log of the snapshot may be named again, without its end: it is not younger.
+                    // A log of the snapshot may be named again, without its end; it is not younger than the
+                    // snapshot.
                     Change::Log { number, .. } if next_edit == 2 => _ = old_logs.insert(number),
                     Change::Log { number, .. } if !old_logs.contains(&number) => {
                         _ = torn.logs.insert(number);
@@ -196,13 +199,13 @@ impl ManifestFile {
         Ok((state, ManifestFile { file, framer, next_edit, pending, torn, is_older, features }))
     }
 
-    /// To be asked about a log that was read after [`ManifestFile::load`] and has an item of a tree that is
-    /// not there, and that no record makes. Then nothing is written to it before the edit that makes it is
-    /// durable: so if it was not dropped either, that edit was damaged since.
+    /// Checks a log that was read after [`ManifestFile::load`] and has an item of an unknown tree that no
+    /// record makes. No item of such a tree is logged before the edit that makes the tree is durable. So if
+    /// the tree was not dropped, that edit was damaged later.
     ///
     /// # Errors
-    /// `Corrupt` if that must be so: the end of the manifest is not clean, and the log is younger than its
-    /// snapshot, which says nothing of what was dropped before.
+    /// `Corrupt` if that must be so: the end of the manifest is not clean, and the log is younger than the
+    /// snapshot. The snapshot does not list earlier drops.
     pub(crate) fn check_unknown(&self, log: u64, tree: TreeId) -> Result<()> {
         match &self.torn {
             Some(torn)
@@ -217,11 +220,12 @@ impl ManifestFile {
         }
     }
 
-    /// What can be made out of a manifest that does not load, or that STORE does not lead to: the state after
-    /// every change that can be read and fits. `header`: what STORE says of it, else its own is trusted.
+    /// Recovers the state from a manifest that does not load or that STORE does not name: all changes that
+    /// can be read and fit are applied. `header`: the header by STORE; without it the file's own header is
+    /// trusted.
     ///
     /// # Errors
-    /// `Corrupt` if not even the header can be read, `Io`.
+    /// `Corrupt` if the header cannot be read; `Io`.
     pub(crate) fn rescue(
         storage: &dyn Storage,
         file: FileName,
@@ -244,7 +248,7 @@ impl ManifestFile {
         let mut unplaced = BTreeMap::<_, Slice>::new();
         for (record, number) in every_record(&header, &bytes).into_iter().zip(1..) {
             is_whole &= record.sequence == number;
-            // Where it stands is not told: what cannot be read is left out.
+            // The offset is not reported: unreadable changes are left out.
             for change in Changes::new(file, 0, record.payload).into_iter().flatten() {
                 let Ok(change) = change else {
                     is_whole = false;
@@ -283,24 +287,24 @@ impl ManifestFile {
         self.file
     }
 
-    /// What STORE says of this manifest.
+    /// The entry of this manifest in STORE.
     pub(crate) fn place(&self) -> ManifestPlace {
         ManifestPlace { number: self.file.number, uid: self.framer.header().uid, bytes: self.framer.bytes() }
     }
 
-    /// Whether its version of the format is older than what is written now: it has no
+    /// Whether the file's format version is older than the one written now: it has no
     /// [`Change::TableRemoved`].
     pub(crate) fn is_older(&self) -> bool {
         self.is_older
     }
 
-    /// Whether its header says that records of logs make partitions.
+    /// Whether its header allows log records that make partitions.
     pub(crate) fn admits_made_partitions(&self) -> bool {
         !self.is_older && self.features & FEATURE_MADE_PARTITIONS != 0
     }
 
-    /// Makes what [`ManifestFile::load`] read durable. Comes before anything that cannot be undone is done on
-    /// account of it, such as the removal of files that it does not name.
+    /// Makes the contents read by [`ManifestFile::load`] durable. The caller does so before any irreversible
+    /// action based on them, such as the removal of files that the manifest does not name.
     pub(crate) fn make_durable(&mut self, storage: &dyn Storage) -> Result<()> {
         let Some(pending) = &self.pending else {
             return Ok(());
@@ -311,42 +315,42 @@ impl ManifestFile {
         self.write_slot(storage)
     }
 
-    /// Edits that the file holds, the snapshot included.
+    /// The number of edits in the file, including the snapshot.
     pub(crate) fn edit_count(&self) -> u64 {
         self.next_edit - 1
     }
 
-    /// Whether one more edit of these changes fits beside what is reserved; none does into a file of an older
-    /// version of the format, or without a feature bit of one of the changes.
+    /// Whether one more edit of these changes fits without the reserve. It never fits a file of an older
+    /// format version, or one without the feature bits of the changes.
     pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
         let has_features = changes.iter().all(|change| change.features() & !self.features == 0);
         has_features && self.has_room_for(encode_edit(0, changes).len())
     }
 
-    /// Whether one more edit of so many bytes fits there.
+    /// Whether one more edit of `edit_bytes` fits without the reserve.
     pub(crate) fn has_room_for(&self, edit_bytes: usize) -> bool {
         !self.is_older && edit_bytes + RESERVE_BYTES <= self.framer.room_bytes()
     }
 
-    /// Feature bits that the next manifest keeps, whatever the state: logs may still have such records.
+    /// Feature bits that the next manifest keeps for any state: logs may still have such records.
     pub(crate) fn kept_features(&self) -> u64 {
         self.features & FEATURE_MADE_PARTITIONS
     }
 
-    /// Whether one of a full disk fits if it takes what is reserved, and if the file's version of the format
-    /// has its changes.
+    /// Whether an edit on a full disk fits if it uses the reserve, and if the file's format version has its
+    /// changes.
     pub(crate) fn has_reserved_room(&self, changes: &[Change]) -> bool {
         let is_known = |change: &Change| !matches!(change, Change::TableRemoved { .. });
         (!self.is_older || changes.iter().all(is_known))
             && encode_edit(0, changes).len() <= self.framer.room_bytes()
     }
 
-    /// Appends one edit; it is durable when this returns.
+    /// Appends one edit; the edit is durable when the call returns.
     ///
     /// # Errors
-    /// `Full`: the edit was not made, and the next [`ManifestFile::make_durable`] or append wipes what was
-    /// written of it. After any other error of the storage it may or may not be found at the next open, and
-    /// nothing may be appended any more.
+    /// `Full`: the edit was not made, and the next [`ManifestFile::make_durable`] or append zeroes its
+    /// partial write. After any other storage error the next open may or may not find the edit, and nothing
+    /// may be appended any more.
     ///
     /// # Panics
     /// If there are no changes, or no room: see [`ManifestFile::has_room`].
@@ -369,8 +373,8 @@ impl ManifestFile {
         self.write_slot(storage)
     }
 
-    /// Whether it is time for a new file: it is of an older version of the format, little room is left, or
-    /// the file holds far more than the state needs.
+    /// Whether a new file is due: the file has an older format version or little room, or holds far more than
+    /// the state needs.
     pub(crate) fn must_rewrite(&self, state: &State) -> bool {
         let used_bytes = self.framer.tail().bytes;
         let little_room = self.framer.room_bytes() < RESERVE_BYTES;
@@ -378,7 +382,7 @@ impl ManifestFile {
         self.is_older || little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
     }
 
-    /// Whether the file will have to be rewritten soon, which can begin while edits go on.
+    /// Whether the file will need a rewrite soon; the rewrite can begin while edits continue.
     pub(crate) fn wants_rewrite(&self, state: &State) -> bool {
         let used_bytes = self.framer.tail().bytes;
         let content_bytes = RECORDS_FROM + state.snapshot_bytes_max();
@@ -387,14 +391,14 @@ impl ManifestFile {
             && (used_bytes > (CONTENT_RATIO - 1) * content_bytes || is_nearly_full())
     }
 
-    /// Has both slots vouch for what is durable, so that no block in another's place takes the last edit and
-    /// its witness. For a store that is closed.
+    /// Writes the durable end into a slot again, so that both slots record it and a misplaced block cannot
+    /// hide the last edit. For a store that is being closed.
     pub(crate) fn vouch_again(&mut self, storage: &dyn Storage) -> Result<()> {
         let is_durable = self.pending.is_none() && self.framer.unsynced_bytes() == 0;
         if is_durable && self.edit_count() > 1 { self.write_slot(storage) } else { Ok(()) }
     }
 
-    /// Says how far the file is durable. That it is does not hang on its being said: a full disk is no
+    /// Records how far the file is durable. Durability does not depend on this record, so a full disk is no
     /// failure.
     fn write_slot(&mut self, storage: &dyn Storage) -> Result<()> {
         let (offset, page) = self.framer.synced(self.framer.tail());
@@ -415,8 +419,8 @@ fn file_bytes(snapshot_bytes: usize, bytes_min: u64) -> Result<u64> {
     Ok((CONTENT_RATIO * live_bytes).max(bytes_min).next_power_of_two().min(FRAMED_BYTES_MAX))
 }
 
-/// Numbers are given out by STORE before a file has them: one that knows less than the manifest is not the
-/// newest, and would give them out again.
+/// STORE reserves numbers before files use them. A STORE that knows fewer numbers than the manifest is not
+/// the newest, and would give out numbers twice.
 fn check_numbers(state: &State, live: &Live) -> Result<()> {
     let last = state.logs.keys().chain(state.tables.keys()).max().copied().unwrap_or(0);
     if last < live.next_file_number {

@@ -1,7 +1,7 @@
-//! Which tables make up the store: versions, the manifest that records their changes, STORE, and the view a
-//! reader pins.
+//! The set of tables that make up the store: versions, the manifest that records their changes, STORE, and
+//! the view that a reader pins.
 //!
-//! It is not the place where tables are picked, merged or read. Called by write, read, compact and engine.
+//! Tables are not picked, merged or read here. Called by write, read, compact and engine.
 
 pub(crate) mod filter_bits;
 pub(crate) mod gaps;

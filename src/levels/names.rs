@@ -1,10 +1,10 @@
-//! The partitions of keyspaces that keys divide, by name, at one moment: a part of a version, so that a
-//! snapshot finds the partitions that there were.
+//! The partitions of keyspaces that keys divide, by name, at one moment. They are part of a version, so that
+//! a snapshot finds the partitions of its time.
 //!
-//! A change copies what lies beside it, and shares the rest.
+//! A change copies only its neighbourhood and shares the rest.
 //!
-//! Invariant: names of a keyspace are ascending, each once; so are the chunks that they lie in, and none of
-//! these is empty.
+//! Invariant: names of a keyspace are ascending, each once; so are the chunks that hold them, and no chunk is
+//! empty.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
@@ -16,21 +16,21 @@ use crate::base::key::{common_prefix, head, head_after};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 
-/// Names of a chunk, at most.
+/// The most names of a chunk.
 const CHUNK_NAMES_MAX: usize = 128;
 const CHUNK_NAMES_BITS: u32 = 8;
 
 /// The names of all keyspaces that keys divide.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamesByKeyspace {
-    /// By keyspace. A keyspace without a partition is here too.
+    /// Sorted by keyspace. A keyspace without partitions is here too.
     keyspaces: Vec<(KeyspaceId, Arc<Names>)>,
 }
 
 /// A change of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// A keyspace that keys divide, without partitions.
+    /// A keyspace that keys divide is added, without partitions.
     Divide(KeyspaceId),
     /// The keyspace was dropped.
     Forget(KeyspaceId),
@@ -71,29 +71,29 @@ impl NamesByKeyspace {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     chunks: Vec<Arc<Chunk>>,
-    /// Of the first name of each chunk, so that a search touches few lines.
+    /// Heads of the first name of each chunk, so that a search touches few cache lines.
     firsts: Heads,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    /// Of `names`.
+    /// Heads of `names`.
     heads: Heads,
     names: Vec<Named>,
 }
 
-/// A partition and its name, which lie together: a search that finds the one reads the other. Most names lie
-/// in place, so that a chunk is copied without a look at each.
+/// A partition and its name, together because a search that finds the name reads the partition. Most names
+/// are stored inline, so that a copy of a chunk follows no pointers.
 #[derive(Clone, Debug)]
 struct Named {
     name: SmallVec<[u8; 16]>,
     partition: PartitionId,
 }
 
-/// The eight bytes of each of some ascending names that come after what all of them begin with.
+/// For some ascending names, the eight bytes of each that follow their common prefix.
 #[derive(Clone, Debug, Default)]
 struct Heads {
-    /// A name removed may leave it shorter than it could be.
+    /// After a removal the prefix may be shorter than possible.
     shared: Box<[u8]>,
     heads: Vec<u64>,
 }
@@ -106,8 +106,8 @@ impl Heads {
         Heads { shared: first[..shared_bytes].into(), heads }
     }
 
-    /// A name that comes at an index, or takes the place of the one there. `false` if it does not begin as
-    /// the others do: then all must be made anew.
+    /// Inserts a name at an index, or replaces the one there. `false` if the name lacks the shared prefix:
+    /// the caller rebuilds all heads.
     fn put(&mut self, index: usize, name: &[u8], is_new: bool) -> bool {
         let begins_so = !self.heads.is_empty() && name.starts_with(&self.shared);
         if begins_so {
@@ -117,7 +117,7 @@ impl Heads {
         begins_so
     }
 
-    /// The names that compare with `name` as equal by their heads; others lie before or behind them.
+    /// The names whose heads equal that of `name`; other names lie before or behind them.
     fn equal(&self, name: &[u8]) -> Range<usize> {
         let own = &name[..name.len().min(self.shared.len())];
         match own.cmp(&self.shared) {
@@ -137,13 +137,13 @@ impl Heads {
         }
     }
 
-    /// Whether a name that begins as all do has this head.
+    /// Whether the head at `index` equals that of a name with the shared prefix.
     #[inline]
     fn is_at(&self, index: usize, name: &[u8]) -> bool {
         self.heads[index] == head_after(name, self.shared.len())
     }
 
-    /// Where a name would be if the names between the first and the last were evenly spaced, as numbers are.
+    /// The index of a name if the names between first and last were evenly spaced as numbers.
     #[inline]
     fn guess(&self, name: &[u8]) -> Option<usize> {
         let rest = name.strip_prefix(&*self.shared)?;
@@ -152,7 +152,7 @@ impl Heads {
         if ahead > width {
             return None;
         }
-        // No product of a chunk's length goes beyond 64 bits.
+        // The product with a chunk's length stays within 64 bits.
         let shift = (64 - width.leading_zeros()).saturating_sub(u64::BITS - CHUNK_NAMES_BITS);
         let steps = (self.heads.len() - 1) as u64;
         Some(((ahead >> shift) * steps).checked_div(width >> shift).unwrap_or(0) as usize)
@@ -164,7 +164,7 @@ impl Chunk {
         Chunk { heads: Heads::of(names.iter().map(|one| &*one.name)), names }
     }
 
-    /// How many of its names lie before `name`.
+    /// The number of its names before `name`.
     fn position(&self, name: &[u8]) -> usize {
         let equal = self.heads.equal(name);
         equal.start + self.names[equal].partition_point(|one| &*one.name < name)
@@ -174,7 +174,7 @@ impl Chunk {
     fn find(&self, name: &[u8]) -> Option<PartitionId> {
         let is_it = |index| self.names.get(index).filter(|one: &&Named| *one.name == *name);
         let guessed = self.heads.guess(name).and_then(|index| {
-            // Equal heads and lengths say it all of names that end with their heads.
+            // For names no longer than their heads, equal heads and lengths mean equal names.
             let (one, is_whole) = (self.names.get(index)?, name.len() <= self.heads.shared.len() + 8);
             let is_same = is_whole && self.heads.is_at(index, name) && one.name.len() == name.len();
             if is_same { Some(one) } else { is_it(index) }
@@ -201,7 +201,7 @@ impl Chunk {
 }
 
 impl Names {
-    /// The chunk that has `name` if any has.
+    /// The chunk that has `name`, if any has.
     #[inline]
     fn chunk_of(&self, name: &[u8]) -> usize {
         let equal = self.firsts.equal(name);
@@ -215,7 +215,7 @@ impl Names {
         self.chunks.get(self.chunk_of(name))?.find(name)
     }
 
-    /// The first name of a chunk, which came or became another.
+    /// Updates the head of a chunk whose first name is new or has changed.
     fn put_first(&mut self, number: usize, is_new: bool) {
         if !self.firsts.put(number, self.chunks[number].first(), is_new) {
             self.firsts = Heads::of(self.chunks.iter().map(|chunk| chunk.first()));
@@ -274,7 +274,7 @@ impl Names {
         assert!(chunk.names.get(index).is_none_or(|one| one.name != named.name), "a partition is added once");
         chunk.insert(index, named);
         let next = (chunk.names.len() > CHUNK_NAMES_MAX).then(|| {
-            // Names mostly come in their order: what they leave behind stays full.
+            // Names mostly come in order: the chunk before stays full.
             let is_at_end = index + 1 == chunk.names.len();
             let next = chunk.names.split_off(if is_at_end { CHUNK_NAMES_MAX } else { CHUNK_NAMES_MAX / 2 });
             *chunk = Chunk::of(std::mem::take(&mut chunk.names));
@@ -305,7 +305,7 @@ impl Names {
         self.join_next(number);
     }
 
-    /// Makes a chunk and the next one, if they are small, one.
+    /// Joins a chunk and the next one if both are small.
     fn join_next(&mut self, number: usize) {
         let count = |number: usize| self.chunks.get(number).map_or(CHUNK_NAMES_MAX, |one| one.names.len());
         if count(number) + count(number + 1) > CHUNK_NAMES_MAX / 2 {
@@ -332,10 +332,10 @@ mod tests {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Family {
         Short,
-        /// All begin alike.
+        /// All have a common prefix.
         Long,
-        /// Of every length from none on; zeros at their ends tell some apart, and one in five begins with
-        /// more than a head that others share.
+        /// Of any length from zero on; some differ only in trailing zeros, and one in five shares more than a
+        /// head with others.
         Odd,
     }
 
@@ -358,8 +358,8 @@ mod tests {
     }
 
     proptest! {
-        /// Names are found, and met in their order from any name on, however they came and went; an older
-        /// value is as it was.
+        /// Names are found, and iterated in order from any name on, for any sequence of edits; an older value
+        /// stays unchanged.
         #[test]
         fn names_are_as_in_a_map(
             family in prop_oneof![Just(Family::Short), Just(Family::Long), Just(Family::Odd)],

@@ -1,17 +1,20 @@
 //! STORE on disk: which manifest is live, and the file numbers given out.
 //!
-//! It is not the choice between slots (`format::store`), nor the witness, which who commits writes beside
-//! them (`wal`). Owned by whoever changes the manifest; `Send`, not shared.
+//! This module does not choose between slots (`format::store`), and does not write the last-synced log
+//! position, which committers write beside the slots (`wal`). The owner is the code that changes the
+//! manifest; `Send`, not shared.
 //!
-//! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the
-//! caller append to the new manifest or remove the old one.
+//! A change is written and synced to slot 0, then the same to slot 1. Only after the call has returned may
+//! the caller append to the new manifest or remove the old one.
 //!
-//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. one slot is
-//! durable at all times: a slot is written only when the other is known to be. What a load reads may stand in
-//! the page cache alone, after a process that died before its sync or whose sync failed, so nothing is known
-//! until [`StoreFile::mend`] has written and synced again whatever may be in doubt; 3. after any error
-//! nothing may be appended to any manifest until `mend` has succeeded, as the change may or may not be found
-//! at the next open.
+//! Invariants:
+//! 1. A file named STORE is whole: it is created under another name and renamed.
+//! 2. One slot is durable at all times: a slot is written only when the other is known to be durable.
+//!    Bytes read by a load may be in the page cache only, if a process died before its sync or its sync
+//!    failed. So no slot counts as durable until [`StoreFile::mend`] has written and synced every doubtful
+//!    slot again.
+//! 3. After any error, nothing may be appended to any manifest until `mend` has succeeded, because the
+//!    next open may or may not find the change.
 
 use std::ops::Range;
 
@@ -21,8 +24,7 @@ use crate::format::header::is_foreign;
 use crate::format::store::{self, Live, ManifestPlace, SLOT_OFFSETS, STORE_BYTES};
 use crate::io::storage::{Entry, Storage};
 
-/// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for
-/// what it is.
+/// STORE before its rename. No manifest has number 0, so a file left by a crash is recognised.
 pub(crate) const UNNAMED_STORE: FileName = FileName { kind: FileKind::Manifest, number: 0, path: 0 };
 
 /// File numbers reserved at a time.
@@ -37,20 +39,20 @@ pub(crate) struct StoreFile {
     doubt: Doubt,
 }
 
-/// Which slots may not durably hold the live one. As slot 0 is always written first, it is slot 1 that is
-/// durable while the slots differ, and slot 0 once they look equal.
+/// The slots that may not durably hold the live state. Slot 0 is always written first. So slot 1 is the
+/// durable one while the slots differ, and slot 0 once they look equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doubt {
     None,
     /// Slot 1: a change may have ended before its second sync.
     Second,
-    /// Slot 0, and so slot 1, which must not be touched before it.
+    /// Slot 0, and so slot 1, which must not be written before slot 0.
     Both,
 }
 
 impl StoreFile {
-    /// Makes the directory a store: the last step of creating one. The manifest must be written and synced;
-    /// this makes its name durable, then that of STORE.
+    /// Makes the directory a store; this is the last step of a creation. The manifest must be written and
+    /// synced. The call makes the manifest's name durable, then STORE's.
     pub(crate) fn create(storage: &dyn Storage, uid: u64, live: Live) -> Result<StoreFile> {
         storage.remove(UNNAMED_STORE)?;
         storage.create(UNNAMED_STORE)?;
@@ -62,16 +64,16 @@ impl StoreFile {
         Ok(StoreFile { uid, live, doubt: Doubt::None })
     }
 
-    /// Reads STORE and writes nothing; `None` if there is no such file, which makes the directory no store.
+    /// Reads STORE and writes nothing. `None` if there is no such file: the directory is no store.
     ///
     /// # Errors
-    /// As `format::store::decode`; `Foreign` if STORE is another program's and there is nothing of ours
+    /// As `format::store::decode`; `Foreign` if STORE belongs to another program and there is no file of ours
     /// beside it but LOCK; `Io` of the storage.
     pub(crate) fn load(storage: &dyn Storage) -> Result<Option<StoreFile>> {
         let Some(length) = storage.length(FileName::STORE)? else {
             return Ok(None);
         };
-        // A file of another length may still say in its header that it is newer.
+        // A file of another length may still have a newer version in its header.
         let mut bytes = vec![0; length.min(STORE_BYTES as u64 + 1) as usize];
         let read = storage.read(FileName::STORE, 0, &mut bytes)?;
         bytes.truncate(read);
@@ -90,8 +92,8 @@ impl StoreFile {
         &self.live
     }
 
-    /// Makes both slots durably equal to the live one: after a load, before any other write to the store.
-    /// Cost: one sync after a load of equal slots, two of unequal ones, none when there is no doubt.
+    /// Makes both slots durably equal to the live state: after a load, before any other write to the store.
+    /// Cost: one sync after a load of equal slots, two after unequal ones, none if no slot is in doubt.
     pub(crate) fn mend(&mut self, storage: &dyn Storage) -> Result<()> {
         if self.doubt == Doubt::Both {
             self.write(storage, 0, &self.live)?;
@@ -104,13 +106,13 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Makes another manifest the live one; it must be written, synced, and its name durable.
+    /// Makes another manifest the live one. It must be written and synced, and its name durable.
     pub(crate) fn switch_manifest(&mut self, storage: &dyn Storage, manifest: ManifestPlace) -> Result<()> {
         let live = Live { turn: self.live.turn + 1, manifest, ..self.live.clone() };
         self.change(storage, live)
     }
 
-    /// Reserves 1,024 file numbers, which no earlier call returned.
+    /// Reserves 1,024 file numbers that no earlier call returned.
     pub(crate) fn reserve_file_numbers(&mut self, storage: &dyn Storage) -> Result<Range<u64>> {
         let from = self.live.next_file_number;
         let live =
@@ -134,7 +136,7 @@ impl StoreFile {
     }
 }
 
-/// Whether STORE has no other file of a store beside it. LOCK may be there: it is made before STORE is read.
+/// Whether no other file of a store is beside STORE. LOCK may be: it is created before STORE is read.
 fn is_alone(storage: &dyn Storage) -> Result<bool> {
     let is_of_store = |entry| matches!(entry, Entry::Ours(file) if file.kind.is_numbered());
     Ok(!storage.list()?.into_iter().any(is_of_store))

@@ -1,13 +1,14 @@
-//! A version: the immutable map partition → levels → runs → tables; of a hashed keyspace partition → nodes →
-//! runs → tables. A change makes a new version that shares what did not change.
+//! A version: the immutable map partition → levels → runs → tables; for a hashed keyspace partition → nodes →
+//! runs → tables. A change makes a new version that shares all unchanged parts.
 //!
-//! It reads nothing and decides nothing. Readers search it under a view; flush, merge and drop make its
+//! A version does no I/O and has no policy. Readers search it under a view; flush, merge and drop make its
 //! successors.
 //!
 //! Invariants:
-//! 1. Trees are sorted by id, each once; so are the chunks that they lie in.
+//! 1. Trees are sorted by id, each once; so are the chunks that hold them.
 //! 2. Levels hold their runs newest first. In level 0 every table is a run, and they are disjoint in
-//!    sequence; in a deeper level tables with one run number are a run, and the greater number is the newer.
+//!    sequence; in a deeper level the tables with one run number are a run, and the greater number is the
+//!    newer.
 //! 3. Tables of a run are sorted by key and disjoint.
 
 mod placed;
@@ -36,7 +37,7 @@ pub(crate) use spot::Spot;
 use trie::PileChange;
 pub(crate) use trie::{Node, Trie};
 
-/// Deepest level.
+/// The deepest level.
 const LEVEL_MAX: usize = manifest::LEVEL_MAX as usize;
 
 /// One partition of a keyspace.
@@ -46,21 +47,21 @@ pub(crate) struct Tree {
     shape: Shape,
     shared_prefix: Box<[u8]>,
     key_bytes: usize,
-    /// Names of tables that nobody would miss, once somebody looked for them.
+    /// Names of the tables that an edit alone can remove (`compact::unseen`), cached at the first search.
     unseen: OnceLock<Box<[(u64, u32)]>>,
 }
 
-/// How the runs of a tree lie.
+/// The arrangement of a tree's runs.
 #[derive(Clone, Debug)]
 enum Shape {
-    /// Level 0 first; empty levels at the end are left out. Trees share the levels in which they are alike.
-    /// Most small trees have one beside level 0: these lie in place.
+    /// Level 0 first; empty levels at the end are left out. Versions of a tree share equal levels. Most small
+    /// trees have one level beside level 0; two levels fit inline.
     Levels(SmallVec<[Arc<[Run]>; 2]>),
-    /// Of a hashed keyspace.
+    /// The nodes of a hashed tree.
     Trie(Trie),
 }
 
-/// The runs that may have a key: a pile for each level or height, the newest first.
+/// The runs that may have a key: a pile for each level or height, newest first.
 pub(crate) enum Piles<'t, 'k> {
     Levels(std::slice::Iter<'t, Arc<[Run]>>),
     Trie { node: Option<&'t Node>, height: usize, key: &'k [u8] },
@@ -84,12 +85,12 @@ impl<'t> Iterator for Piles<'t, '_> {
 }
 
 impl Tree {
-    /// The tables that nobody would miss, as `find` finds them once: a tree never changes.
+    /// The tables that an edit alone can remove. `find` is called once, since a tree never changes.
     pub(crate) fn unseen(&self, find: impl FnOnce() -> Box<[(u64, u32)]>) -> &[(u64, u32)] {
         self.unseen.get_or_init(find)
     }
 
-    /// The levels of an ordered tree; none of a trie.
+    /// The levels of an ordered tree; none for a trie.
     pub(crate) fn levels(&self) -> &[Arc<[Run]>] {
         match &self.shape {
             Shape::Levels(levels) => levels,
@@ -105,7 +106,7 @@ impl Tree {
         }
     }
 
-    /// Levels, or heights of nodes, down to the deepest that has a table.
+    /// The number of levels, or heights of nodes, down to the deepest with a table.
     pub(crate) fn level_count(&self) -> usize {
         match &self.shape {
             Shape::Levels(levels) => levels.len(),
@@ -113,7 +114,7 @@ impl Tree {
         }
     }
 
-    /// The runs of each level that may have a key, by the level alone.
+    /// For each level, the runs that may have a key, chosen by level or node only.
     #[inline(always)]
     pub(crate) fn piles<'t, 'k>(&'t self, key: &'k [u8]) -> Piles<'t, 'k> {
         match &self.shape {
@@ -122,22 +123,22 @@ impl Tree {
         }
     }
 
-    /// What all keys of its tables begin with.
+    /// The common prefix of all keys of its tables.
     pub(crate) fn shared_prefix(&self) -> &[u8] {
         &self.shared_prefix
     }
 
-    /// Length of the longer of its bounds, as that of its keys is not known; 0 without tables.
+    /// The length of the longer of its bounds, an estimate of its keys' length; 0 without tables.
     pub(crate) fn key_bytes(&self) -> usize {
         self.key_bytes
     }
 
-    /// Every run, each before those that are older and may have the same keys.
+    /// Every run, each before older runs that may have the same keys.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
         self.runs_by_level().map(|(_, run)| run)
     }
 
-    /// The same with their levels.
+    /// Every run with its level, in the same order.
     pub(crate) fn runs_by_level(&self) -> impl Iterator<Item = (usize, &Run)> {
         self.piles_by_level().flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)))
     }
@@ -150,14 +151,14 @@ impl Tree {
         piles.filter(|(_, runs)| !runs.is_empty())
     }
 
-    /// Those of its first runs that have range tombstones. In a trie the root's alone do.
+    /// Those of its first `runs` runs that have range tombstones. In a trie only runs of the root have any.
     pub(crate) fn ranged_runs(&self, runs: usize) -> impl Iterator<Item = &Run> {
         let root = self.trie().map_or(&[][..], |trie| trie.root().runs());
         let runs = self.levels().iter().flat_map(|runs| runs.iter()).chain(root).take(runs);
         runs.filter(|run| run.has_ranges())
     }
 
-    /// The run at a place on the way of a key; `None` past the end of its pile.
+    /// The run at this level and index on the path of a key; `None` past the end of its pile.
     #[inline]
     pub(crate) fn run(&self, level: usize, run: usize, key: &[u8]) -> Option<&Run> {
         match &self.shape {
@@ -170,12 +171,12 @@ impl Tree {
         self.spots().map(|(spot, placed)| (spot.level, placed))
     }
 
-    /// A number for a run that is newer than all others of a level ≥ 1.
+    /// A number for a run newer than all others of a level ≥ 1.
     pub(crate) fn next_run_number(&self, level: usize) -> u64 {
         next_number(self.levels().get(level).map_or(&[][..], |runs| runs))
     }
 
-    /// Every table with where it is.
+    /// Every table with its spot.
     pub(crate) fn spots(&self) -> impl Iterator<Item = (Spot, &Placed)> {
         self.runs_by_level().flat_map(|(level, run)| {
             let spot = Spot { level, run: run.number() };
@@ -183,7 +184,7 @@ impl Tree {
         })
     }
 
-    /// Those of its tables that have one of the names; of a trie, each in its node.
+    /// Its tables with one of the names; in a trie each is looked up in its node.
     pub(crate) fn named(&self, names: &BTreeMap<(u64, u32), NodeId>) -> Vec<&Placed> {
         match &self.shape {
             Shape::Levels(_) => {
@@ -204,7 +205,7 @@ impl Tree {
         }
     }
 
-    /// `before`: what it was before a change.
+    /// `before`: the tree before the change.
     fn from_tables(id: TreeId, placed: Vec<(Spot, Placed)>, before: Option<&Tree>) -> Tree {
         let level_count = placed.iter().map(|(spot, _)| spot.level + 1).max().unwrap_or(0);
         assert!(level_count <= LEVEL_MAX + 1, "a level fits its range");
@@ -228,7 +229,7 @@ impl Tree {
     }
 }
 
-/// Whether runs have the same tables.
+/// Whether two lists of runs have the same tables.
 fn are_same(runs: &[Run], others: &[Run]) -> bool {
     let is_same = |(one, other): (&Placed, &Placed)| {
         Arc::ptr_eq(&one.table, &other.table)
@@ -251,11 +252,11 @@ pub(crate) enum Change {
         spot: Spot,
         placed: Placed,
     },
-    /// The table of that name leaves the tree; its file goes once nobody looks at it.
+    /// The table of that name leaves the tree; its file is removed once it has no readers.
     Remove {
         tree: TreeId,
         name: (u64, u32),
-        /// In a hashed tree, where it is.
+        /// The table's node, in a hashed tree.
         node: NodeId,
     },
     Move {
@@ -267,13 +268,14 @@ pub(crate) enum Change {
     Name(names::Change),
 }
 
-/// Trees of a chunk, at most: a change of a version copies one or two of them, and a pointer to each other.
+/// The most trees of a chunk: a change of a version copies one or two chunks, and a pointer to each other
+/// chunk.
 const CHUNK_TREES_MAX: usize = 128;
 
-/// Trees whose ids follow one another.
+/// Trees with adjacent ids.
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    /// Ids of `trees`, apart so that a search touches few lines.
+    /// The ids of `trees`, kept apart so that a search touches few cache lines.
     ids: Vec<TreeId>,
     trees: Vec<Arc<Tree>>,
 }
@@ -282,7 +284,7 @@ impl Chunk {
     #[inline]
     fn tree(&self, id: TreeId) -> Option<&Arc<Tree>> {
         let first = self.ids.first()?;
-        // Ids of trees that were made together follow one another.
+        // Trees that were created together have consecutive ids.
         let ahead = id.partition.0.wrapping_sub(first.partition.0) as usize;
         match self.trees.get(ahead) {
             Some(tree) if tree.id == id => Some(tree),
@@ -305,7 +307,7 @@ impl Chunk {
         }
     }
 
-    /// Its trees from an index on.
+    /// Splits off its trees from an index on.
     fn split_off(&mut self, index: usize) -> Chunk {
         Chunk { ids: self.ids.split_off(index), trees: self.trees.split_off(index) }
     }
@@ -319,11 +321,11 @@ impl Chunk {
 /// All trees at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
-    /// Here, so that a search of few trees goes no further. It may be empty.
+    /// Inline, so that a search among few trees needs no pointer. May be empty.
     first: Chunk,
-    /// None is empty.
+    /// None of these is empty.
     others: Vec<Arc<Chunk>>,
-    /// The first id in each of `others`.
+    /// The first id of each of `others`.
     others_from: Vec<TreeId>,
     names: NamesByKeyspace,
 }
@@ -333,7 +335,7 @@ impl Version {
         self.counted_tree(id).map(Arc::as_ref)
     }
 
-    /// The same, for what outlives the version.
+    /// As [`Version::tree`], counted, for callers that outlive the version.
     #[inline]
     pub(crate) fn counted_tree(&self, id: TreeId) -> Option<&Arc<Tree>> {
         if self.others.is_empty() {
@@ -361,7 +363,7 @@ impl Version {
     /// The version after `changes`; untouched trees are shared.
     pub(crate) fn after(&self, changes: Vec<Change>) -> Version {
         let mut touched: BTreeMap<TreeId, Option<Vec<(Spot, Placed)>>> = BTreeMap::new();
-        // An edit may remove all that a large tree has: they are looked for together.
+        // An edit may remove all tables of a large tree, so removals are applied together.
         let mut removed: BTreeMap<TreeId, BTreeSet<(u64, u32)>> = BTreeMap::new();
         let mut hashed: BTreeMap<TreeId, Vec<Change>> = BTreeMap::new();
         let mut next = self.clone();
@@ -419,7 +421,7 @@ impl Version {
         let chunk = Arc::make_mut(&mut self.others[index]);
         chunk.replace(id, tree);
         if chunk.ids.len() > CHUNK_TREES_MAX {
-            // New trees have the greatest ids: what they leave behind stays full.
+            // New trees have the greatest ids: the chunk before stays full.
             let next = chunk.split_off(if is_last { CHUNK_TREES_MAX } else { CHUNK_TREES_MAX / 2 });
             self.insert_chunk(index + 1, next);
         } else if chunk.ids.is_empty() {
@@ -440,7 +442,7 @@ impl Version {
         self.others.remove(index)
     }
 
-    /// Makes a chunk and the next one, if they are small, one.
+    /// Joins a chunk and the next one if both are small.
     fn join_next(&mut self, index: usize) {
         let count = |index: usize| self.others.get(index).map_or(CHUNK_TREES_MAX, |one| one.ids.len());
         if count(index) + count(index + 1) <= CHUNK_TREES_MAX / 2 {
@@ -451,7 +453,7 @@ impl Version {
 }
 
 impl Change {
-    /// The tree that it changes.
+    /// The tree that the change affects.
     pub(crate) fn tree(&self) -> Option<TreeId> {
         match self {
             Change::AddTree(tree) | Change::DropTree(tree) => Some(*tree),
@@ -462,7 +464,7 @@ impl Change {
     }
 }
 
-/// What becomes of a hashed tree, `None` if it is dropped.
+/// A hashed tree after changes; `None` if it is dropped.
 fn trie_after(before: Option<&Tree>, changes: Vec<Change>) -> Option<Trie> {
     let before = before.and_then(Tree::trie);
     let mut trie = before.cloned();
@@ -534,8 +536,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// A version has the trees that were added and not dropped, in the order of their ids, however they
-        /// came and went.
+        /// A version has the trees that were added and not dropped, in the order of their ids, for any
+        /// sequence of changes.
         #[test]
         fn trees_are_found_in_their_order(
             edits in proptest::collection::vec((0u32..2000, 1u32..400, proptest::bool::weighted(0.6)), 1..20),
@@ -558,7 +560,7 @@ mod tests {
         }
     }
 
-    /// A change of one tree of ten thousand copies few of them, and a pointer for each hundred others.
+    /// A change of one tree of ten thousand copies few trees, and a pointer for each hundred others.
     #[test]
     fn changes_copy_few_trees() {
         let all = Version::default().after((0..10_000).map(|number| Change::AddTree(id(number))).collect());

@@ -1,18 +1,20 @@
-//! A view: what a reader pins. Memtable generations, newest first, and a version; the sequence bound is read
-//! after it.
+//! A view is the state that a reader pins: memtable generations, newest first, and a version. The sequence
+//! bound is read after the view.
 //!
 //! Readers load the view under a pin and write nothing shared. Changes are made one at a time under a lock
 //! without I/O.
 //!
 //! Invariants:
-//! 1. Everything in a newer generation is newer than everything in an older one, and that newer than all
+//! 1. All items of a newer generation are newer than all items of an older one, and those newer than all
 //!    tables.
-//! 2. A batch lies wholly in one generation, so a view and a bound at or after it see all of it or none.
-//! 3. An ingest has no sequence number: it is in a version or not. A view whose version was still the present
-//!    one after the bound was read has every ingest that is older than a write within the bound. Who looks
-//!    for one key needs no more than a bound after the view: the newer write hides the ingest.
-//! 4. A view that was still the present one after the bound was read has every write within the bound: a
-//!    generation is in a view before anything in it is visible. Gaps are learned and used with no other.
+//! 2. A batch lies wholly in one generation, so a view and a bound at or after it show all of the batch or
+//!    none.
+//! 3. An ingest has no sequence number: it is in a version or not. If a view's version was still current
+//!    after the bound was read, the view has every ingest that is older than a write within the bound. A
+//!    lookup of one key needs only a bound read after the view: the newer write hides the ingest.
+//! 4. A view that was still current after the bound was read has every write within the bound: a
+//!    generation is in a view before any of its items is visible. Gaps are learned and used with no other
+//!    view.
 
 use crate::base::epoch::{Epoch, Loaded, Pin, Published};
 use crate::base::id::Sequence;
@@ -25,7 +27,7 @@ use super::version::Version;
 /// Generations and version at one moment.
 #[derive(Clone)]
 pub(crate) struct View {
-    /// The one written now first, then sealed ones, newest first.
+    /// The active generation first, then sealed ones, newest first.
     pub(crate) generations: Vec<Arc<Generation>>,
     pub(crate) version: Arc<Version>,
 }
@@ -44,12 +46,12 @@ impl Views {
         Views { current, changing: Mutex::new(view), gaps: Gaps::new() }
     }
 
-    /// The view, while the pin is held.
+    /// The current view, valid while the pin is held.
     pub(crate) fn load<'p>(&self, pin: &'p Pin) -> Loaded<'p, View> {
         self.current.load(pin)
     }
 
-    /// The present view and the bound that goes with it: `visible` says what is visible now.
+    /// The current view and its bound; `visible` returns the last visible sequence number.
     #[inline]
     pub(crate) fn now<'p>(
         &self,
@@ -66,18 +68,18 @@ impl Views {
         }
     }
 
-    /// Where nothing lives, as far as readers have found out.
+    /// Key ranges known to be empty.
     pub(crate) fn gaps(&self) -> &Gaps {
         &self.gaps
     }
 
-    /// A new generation takes the writes; the one before it is sealed.
+    /// Puts a new generation in front for writes; the one before it is sealed.
     pub(crate) fn begin_generation(&self, generation: Arc<Generation>) {
         self.gaps.age();
         self.change(|view| view.generations.insert(0, generation));
     }
 
-    /// A new version, and the generations whose items it now holds leave.
+    /// Publishes a version and removes the generations whose items it now holds.
     pub(crate) fn publish(&self, version: Arc<Version>, flushed: &[Arc<Generation>]) {
         self.change(|view| {
             view.generations.retain(|one| !flushed.iter().any(|gone| Arc::ptr_eq(one, gone)));
@@ -107,8 +109,8 @@ mod tests {
         memtable::generation(Region::heap(64 << 10).expect("small")).0
     }
 
-    /// A generation, or a version, that comes between the view and the bound is in the view that goes with
-    /// it: what is within the bound may be in it.
+    /// The returned view has a generation or version that is published between the reads of view and bound,
+    /// since it may hold items within the bound.
     #[test]
     fn a_view_has_what_its_bound_has() {
         type Comes = fn(&Views, &Arc<Generation>);

@@ -1,8 +1,8 @@
-//! The arena: one region, words for the index from its front, entries from its back.
+//! The arena: one region, with words for the index from its front, and entries from its back.
 //!
-//! It is the only file of the memtable that touches raw memory. It is not an allocator: nothing is given back
-//! before the whole region. Callers are the other files of this folder. Reads are lock-free from any thread;
-//! allocation and the writing of entries go through the one [`Bump`], which the inserter owns.
+//! It is the only file of the memtable that touches raw memory. It is not an allocator: memory is freed with
+//! the whole region only. Callers are the other files of this folder. Reads are lock-free from any thread.
+//! Allocation and the writing of entries go through the one [`Bump`], which the inserter owns.
 //!
 //! An entry (8-byte aligned, written once, native byte order: it never leaves memory):
 //! ```text
@@ -11,7 +11,7 @@
 //!      8    8 u64  shape: older / 8 << 37 | key bytes << 21 | value bytes
 //!     16    n      key, then value; up to 7 bytes unused
 //! ```
-//! An entry with an older version has 8 bytes before it, likewise written once; see `versions`:
+//! An entry with an older version has 8 more bytes before it, also written once; see `versions`:
 //! ```text
 //! offset size type name: meaning
 //!     -8    4 u32  jump: offset of a version further back
@@ -19,16 +19,16 @@
 //! ```
 //!
 //! Invariants:
-//! 1. An offset given to [`Arena::words`] or [`Arena::halves`] comes from [`Bump::words`] (or is the start of
-//!    what came from it plus a field), and one place is always seen in one width.
-//! 2. An offset given to [`Arena::entry`] comes from [`Bump::entry`], and reached the reader through a
-//!    release store and an acquire load of a word that the entry had been stored in. An entry is not written
-//!    after `Bump::entry` returns.
+//! 1. An offset given to [`Arena::words`] or [`Arena::halves`] comes from [`Bump::words`], or is such an
+//!    offset plus a field's. Each place is always accessed in one width.
+//! 2. An offset given to [`Arena::entry`] comes from [`Bump::entry`]. The reader got it by an acquire load of
+//!    a word into which it was stored with release after the entry was written. An entry is not written after
+//!    `Bump::entry` returns.
 //! 3. Words and entries never overlap: front ≤ back.
 //!
-//! These rules bind this folder, which hands no offset out but in a `Position`; every access is also checked
-//! to lie inside the region and to be aligned, so that a broken rule reads wrong bytes and never beyond the
-//! region.
+//! These rules bind this folder, which gives out offsets only in a `Position` or a `VersionId`. Every access
+//! is also checked to lie inside the region and to be aligned. So a broken rule reads wrong bytes, and never
+//! beyond the region.
 
 #![expect(unsafe_code, reason = "views of a raw region as atomics and as bytes")]
 
@@ -40,17 +40,17 @@ use crate::base::prefetch::prefetch_address;
 use crate::base::region::Region;
 use crate::base::sync::{AtomicU32, AtomicU64};
 
-/// Offset of something in the arena, in bytes; 0 is nothing.
+/// Byte offset in the arena; 0 means none.
 pub(super) type Offset = u32;
 
-/// Largest region: what 25 bits of 8-byte units address.
+/// Largest region: 25 bits of 8-byte units address it.
 pub(crate) const REGION_BYTES_MAX: usize = 1 << 28;
-/// Words are handed out in whole cache lines.
+/// Words are allocated in whole cache lines.
 pub(super) const LINE_BYTES: usize = 64;
-/// An entry's bytes beside key and value, padding at its longest included.
+/// An entry's bytes besides key and value, with the longest padding.
 pub(super) const ENTRY_BYTES_MAX: usize = HEADER_BYTES + 7;
 
-/// What an entry with an older version takes beside that.
+/// Further bytes of an entry with an older version.
 pub(super) const JUMP_BYTES: usize = 8;
 
 const HEADER_BYTES: usize = 16;
@@ -69,12 +69,12 @@ pub(super) struct Entry<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// How a search goes past many versions of a key at once.
+/// A pointer by which a search skips many versions of a key at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Jump {
-    /// A version further back; a first version's own offset.
+    /// A version further back; for a first version its own offset.
     pub(super) to: Offset,
-    /// Versions that are older.
+    /// Number of older versions.
     pub(super) depth: u32,
 }
 
@@ -86,10 +86,10 @@ pub(super) struct Arena {
     model: model::Model,
 }
 
-/// What is left of an arena, and the only right to fill it: there is one for each.
+/// The free rest of an arena, and the only right to fill it: one for each arena.
 #[derive(Debug)]
 pub(super) struct Bump {
-    /// Address of the region, to tell that a bump is used with its own arena.
+    /// Address of the region, to check that a bump is used with its own arena.
     start: usize,
     front: usize,
     back: usize,
@@ -125,8 +125,8 @@ impl Arena {
     #[inline]
     pub(super) fn words(&self, at: Offset, count: usize) -> &[AtomicU64] {
         let start = self.checked(at, count * 8, 8);
-        // SAFETY: `checked`: in the region and aligned (the region is, to 4 KiB). The memory is initialised:
-        // the region was zeroed. Nothing but atomics of this width touches it (invariants 1 and 3).
+        // SAFETY: `checked`: in the region and aligned (the region is, to 4 KiB). The memory is initialised,
+        // since the region was zeroed. Only atomics of this width access it (invariants 1 and 3).
         unsafe { std::slice::from_raw_parts(start.cast(), count) }
     }
 
@@ -156,8 +156,8 @@ impl Arena {
         #[cfg(all(loom, test))]
         self.model.read_entry(at);
         let header = self.checked(at, HEADER_BYTES, 8).cast::<u64>();
-        // SAFETY: `checked`: in the region and aligned; written before the caller's acquire load and never
-        // again (invariant 2).
+        // SAFETY: `checked`: in the region and aligned; written before the caller's acquire load and not
+        // changed afterwards (invariant 2).
         let (stamp, shape) = unsafe { (header.read(), header.add(1).read()) };
         let value_bytes = (shape & ((1 << VALUE_BITS) - 1)) as usize;
         let key_bytes = (shape >> VALUE_BITS & ((1 << KEY_BITS) - 1)) as usize;
@@ -180,19 +180,19 @@ impl Arena {
         #[cfg(all(loom, test))]
         self.model.read_entry(before);
         let word = self.checked(before, JUMP_BYTES, 8).cast::<u64>();
-        // SAFETY: `checked`: in the region and aligned; an entry with an older version has these bytes
-        // before it (`Bump::version`), written before its offset was published and never again.
+        // SAFETY: `checked`: in the region and aligned. An entry with an older version has these bytes before
+        // it (`Bump::version`), written before its offset was published and not changed afterwards.
         let word = unsafe { word.read() };
         Jump { to: word as Offset, depth: (word >> 32) as u32 }
     }
 
-    /// Hints that the cache line `bytes` bytes after `at` is wanted soon. It may lie beyond the region.
+    /// Hints that the cache line `bytes` bytes after `at` will be read soon. It may lie beyond the region.
     #[inline]
     pub(super) fn prefetch(&self, at: Offset, bytes: usize) {
         prefetch_address(self.region.start().as_ptr(), at as usize + bytes);
     }
 
-    /// The address of `at`, of which `bytes` bytes lie in the region.
+    /// The address of `at`, at which at least `bytes` bytes lie in the region.
     #[inline]
     fn checked(&self, at: Offset, bytes: usize, alignment: usize) -> *const u8 {
         let at = at as usize;
@@ -203,7 +203,7 @@ impl Arena {
 }
 
 impl Bump {
-    /// Bytes not handed out yet.
+    /// Bytes not allocated yet.
     pub(super) fn free_bytes(&self) -> usize {
         self.back - self.front
     }
@@ -211,7 +211,7 @@ impl Bump {
     /// Zeroed words: at least `bytes` bytes, in whole cache lines.
     ///
     /// # Panics
-    /// If there is no room: the caller asked before.
+    /// If there is no room: the caller checks before.
     pub(super) fn words(&mut self, bytes: usize) -> Offset {
         let bytes = bytes.next_multiple_of(LINE_BYTES);
         assert!(bytes <= self.free_bytes(), "room was asked for before");
@@ -220,10 +220,10 @@ impl Bump {
         at as Offset
     }
 
-    /// Writes the entry of a first version. It is no reader's before its offset is stored with release.
+    /// Writes the entry of a first version. Readers reach it only after its offset is stored with release.
     ///
     /// # Panics
-    /// If there is no room, or if key or value are over their limits: the caller asked before.
+    /// If there is no room, or if key or value exceed their limits: the caller checks before.
     pub(super) fn entry(&mut self, arena: &Arena, entry: &Entry<'_>) -> Offset {
         assert_eq!(entry.older, 0, "a version with an older one has a jump");
         self.write(arena, entry)
@@ -267,8 +267,8 @@ impl Bump {
         #[cfg(all(loom, test))]
         arena.model.write_entry(self.back as Offset);
         // SAFETY: `back .. back + bytes` is in this region, aligned to 8, and was free: no reference to it
-        // exists, and this bump, the only one, is borrowed mutably. The sources are outside: the range was
-        // never handed out.
+        // exists, and this bump, the only one, is borrowed mutably. The sources do not overlap it: the range
+        // was never given out.
         unsafe {
             let start = arena.region.start().as_ptr().add(self.back);
             start.cast::<u64>().write(stamp);
@@ -285,7 +285,7 @@ impl Bump {
 mod tests {
     use super::*;
 
-    /// Entries come back as written at every extreme of their fields, beside words that stay zero.
+    /// Entries are read as written at every extreme of their fields, beside words that stay zero.
     #[test]
     fn entries_round_trip() {
         let (arena, mut bump) = Arena::new(Region::heap(3 << 20).expect("small allocation"));
@@ -307,7 +307,7 @@ mod tests {
         );
     }
 
-    /// What lies outside the region is refused, not read.
+    /// Offsets beyond the region are refused, not read.
     #[test]
     #[should_panic(expected = "is not ours")]
     fn offsets_beyond_the_region_are_refused() {

@@ -1,10 +1,10 @@
-//! The directory: which tree has its root where, and how much is in it. Open addressing, linear probing, at
-//! most half full.
+//! The directory: maps each tree to its root and its tally. Open addressing, linear probing, at most half
+//! full.
 //!
-//! It is not ordered, and nothing leaves it. The inserter adds and swings roots; any thread looks up, without
-//! a lock. A full directory is copied to one of twice the size, which is then published; a reader still in
-//! the old one finds the roots of that moment (see the folder's invariant on frozen nodes).
-//!
+//! It is not ordered, and entries are never removed. The inserter adds trees and replaces roots; any thread
+//! looks up, without a lock. A full directory is copied to one of twice the size, which is then published. A
+//! reader still in the old one finds the roots of the moment of the copy (see the invariant on frozen nodes
+//! in module `memtable`).
 //! ```text
 //! offset size type name: meaning                     (one slot; in the arena)
 //!      0    8 u64  id: keyspace << 32 | partition, or 0 for a free slot; stored last, with release
@@ -23,16 +23,16 @@ use super::arena::{Arena, Bump, LINE_BYTES, Offset};
 
 const SLOT_BYTES: usize = 16;
 const TALLY_BYTES: usize = 8;
-/// They are taken from the arena by the line.
+/// Tallies are taken from the arena by the line.
 const LINE_TALLIES: usize = LINE_BYTES / TALLY_BYTES;
 const SLOTS_COUNT_MIN: usize = 8;
 
 /// The published table.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// Number of slots << 32 | offset of the first.
+    /// Number of slots << 32 | offset of the first slot.
     place: AtomicU64,
-    /// Where the next tally goes; at the start of a line none is free. Only the inserter looks at it.
+    /// Offset of the next tally; a new line is needed if it is the start of one. Used by the inserter only.
     next_tally: AtomicU32,
 }
 
@@ -61,7 +61,7 @@ impl Directory {
         }
     }
 
-    /// Keys of a tree, and bytes of them and of their newest values.
+    /// Number of a tree's keys, and bytes of them and of their newest values.
     pub(super) fn tally(&self, arena: &Arena, tree: TreeId) -> (u64, u64) {
         let tally = self.slot_of(arena, tree).map_or(0, |slot| slot.tally(arena).load(Ordering::Relaxed));
         (tally >> 32, tally & u64::from(u32::MAX))
@@ -75,7 +75,7 @@ impl Directory {
         ids.filter(|id| *id != 0).map(tree).collect()
     }
 
-    /// Adds a tree that is not there. Only the inserter calls this, and says how many are.
+    /// Adds a new tree. Only the inserter calls this, with the present number of trees.
     pub(super) fn add(
         &self,
         arena: &Arena,
@@ -110,12 +110,12 @@ impl Directory {
         at
     }
 
-    /// Bytes that so many more trees than those that are there take from the arena at most.
+    /// Most bytes of the arena that `more` further trees take.
     pub(super) fn growth_bytes(&self, trees_count: usize, more: usize) -> usize {
         growth_bytes(self.table().slots_count, trees_count, more)
     }
 
-    /// Bytes that an empty directory takes from the arena, and then for that many trees at most.
+    /// Bytes of the arena that an empty directory takes, and the most that `trees_count` trees then take.
     pub(super) fn new_bytes(trees_count: usize) -> (usize, usize) {
         (SLOTS_COUNT_MIN * SLOT_BYTES, growth_bytes(SLOTS_COUNT_MIN, 0, trees_count))
     }
@@ -143,7 +143,7 @@ struct Table {
     slots_count: usize,
 }
 
-/// Where a probe ended.
+/// The end of a probe: the slot of the id, or a free one.
 enum Probe {
     Found(Offset),
     Free(Offset),
@@ -165,14 +165,14 @@ impl Table {
         }
     }
 
-    /// Copies a tree's slot of the table before.
+    /// Copies a tree's slot from the previous table.
     fn put(self, arena: &Arena, id: u64, before: Slot) {
         let Probe::Free(at) = self.probe(arena, id) else { panic!("a tree is in a table once") };
         let offsets = arena.halves(before.0 + 8, 2);
         self.fill(arena, at, id, [0, 1].map(|index| offsets[index].load(Ordering::Relaxed)));
     }
 
-    /// Fills a free slot: with root and tally, and then with the id, by which readers find it.
+    /// Fills a free slot: root and tally first, then the id, by which readers find the slot.
     fn fill(self, arena: &Arena, at: Offset, id: u64, offsets: [Offset; 2]) {
         for (half, offset) in arena.halves(at + 8, 2).iter().zip(offsets) {
             half.store(offset, Ordering::Relaxed);
@@ -190,10 +190,10 @@ impl Table {
     }
 }
 
-/// A key, in a tally.
+/// One key, in a tally.
 const ONE_KEY: u64 = 1 << 32;
 
-/// A tree's place in the published table.
+/// A tree's slot in the published table.
 #[derive(Clone, Copy)]
 pub(super) struct Slot(Offset);
 
@@ -204,8 +204,8 @@ impl Slot {
         root_word(arena, self.0)
     }
 
-    /// A version of a key was inserted, before one whose value has `older_bytes` if the key was there. Only
-    /// the inserter calls this.
+    /// Counts an inserted version of a key. `older_bytes` is the length of the value before it, if the key
+    /// existed. Only the inserter calls this.
     #[inline]
     pub(super) fn count(self, arena: &Arena, key: &[u8], value: &[u8], older_bytes: Option<usize>) {
         let tally = self.tally(arena);

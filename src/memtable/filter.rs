@@ -1,14 +1,13 @@
 //! The generation's filter: a Bloom filter whose probes of one key lie in one cache line.
 //!
-//! It answers "certainly absent" with one cache miss. It is not exact, and it is not the filter of tables
-//! (that one is paged and stored, and lives elsewhere). The inserter adds, any thread asks; all words are
-//! atomics.
+//! It answers "certainly absent" with one cache miss. It is not exact, and it is not the filter of tables,
+//! which is paged and stored. The inserter adds keys, any thread queries; all words are atomics.
 //!
-//! Source: F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters"
-//! (2007), blocked filters; probes by multiplying with the golden ratio again and taking the top bits.
+//! Source: F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007),
+//! blocked filters. Each further probe multiplies by the golden ratio and takes the top bits.
 //!
-//! Invariant: bits are only ever set, and before the entry they stand for is published; so who may see an
-//! entry sees its bits.
+//! Invariant: bits are only ever set, and are set before their entry is published. So a reader that may see
+//! an entry sees its bits.
 
 use crate::base::hash::KeyHash;
 use crate::base::id::TreeId;
@@ -17,8 +16,7 @@ use crate::base::sync::{AtomicU64, Ordering};
 
 use super::arena::{Arena, Bump, LINE_BYTES, Offset};
 
-/// Bytes of region that one key is expected to take, entry and index together. A filter sized by it is 1 % of
-/// the region.
+/// Expected bytes of region for one key, entry and index together. A filter sized by it is 1 % of the region.
 const REGION_BYTES_PER_KEY: usize = 128;
 const BITS_PER_KEY: usize = 10;
 const PROBES: usize = 6;
@@ -27,7 +25,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// An odd constant other than the golden ratio, so that trees and keys are mixed differently.
 const TREE_MIX: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// Where the filter lies.
+/// The filter's offset and size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filter {
     at: Offset,
@@ -41,7 +39,7 @@ impl Filter {
         Filter { at: bump.words(lines * LINE_BYTES), lines: lines as u32 }
     }
 
-    /// Bytes that the filter of a region takes.
+    /// Bytes of the filter of a region.
     pub(super) fn bytes(region_bytes: usize) -> usize {
         let bits = region_bytes / REGION_BYTES_PER_KEY * BITS_PER_KEY;
         bits.div_ceil(LINE_BITS).max(1) * LINE_BYTES
@@ -53,7 +51,7 @@ impl Filter {
         let (line, mut probe) = self.line(arena, tree, hash);
         for _ in 0..PROBES {
             let (word, bit) = next_probe(&mut probe);
-            // One writer: a load and a store lose nothing.
+            // There is one writer: no concurrent store is lost between load and store.
             let bits = line[word].load(Ordering::Relaxed);
             line[word].store(bits | bit, Ordering::Relaxed);
         }
@@ -68,7 +66,7 @@ impl Filter {
         })
     }
 
-    /// Hints that the key's line is wanted soon.
+    /// Hints that the key's line will be read soon.
     #[inline]
     pub(super) fn prefetch(self, arena: &Arena, tree: TreeId, hash: KeyHash) {
         prefetch(self.line(arena, tree, hash).0, 0);
@@ -80,7 +78,7 @@ impl Filter {
         let mixed = (hash.filter() ^ tree.wrapping_mul(TREE_MIX)).wrapping_mul(GOLDEN);
         let index = ((u128::from(mixed) * u128::from(self.lines)) >> 64) as u32;
         let words = arena.words(self.at + index * LINE_BYTES as u32, 8);
-        // The line took the top bits; the probes begin with the others folded in.
+        // The line took the top bits; the probes start from all bits, the upper half folded into the lower.
         (words.try_into().expect("a line has 8 words"), mixed ^ mixed >> 32)
     }
 }
@@ -99,8 +97,8 @@ mod tests {
     use crate::base::id::{KeyspaceId, PartitionId};
     use crate::base::region::Region;
 
-    /// Every key added is found, and at the expected load few others are; the same key of another tree is
-    /// another key.
+    /// Every added key is found, and at the expected load few others are. The same key in another tree counts
+    /// as another key.
     #[test]
     fn few_false_positives_and_no_false_negatives() {
         let region_bytes = if cfg!(miri) { 32 << 10 } else { 1 << 20 };

@@ -1,7 +1,7 @@
-//! Reading a tree of nodes: descent, lookup, and movement without sibling links.
+//! Reading a tree of nodes: descent, lookup, and scan steps without sibling links.
 //!
-//! It changes nothing and remembers nothing. `Generation` calls it for readers, the inserter for its own
-//! descent; the folder's page says why a reader may run beside the inserter.
+//! It changes nothing and keeps no state. `Generation` calls it for readers, the inserter for its own
+//! descent. The invariants of module `memtable` explain why a reader may run beside the inserter.
 
 use std::ops::Bound;
 
@@ -13,10 +13,10 @@ use super::node::{Node, Order};
 use super::position::Position;
 use super::versions::visible;
 
-/// Entries of its leaf that a scan fetches ahead.
+/// Entries of its leaf that a scan prefetches.
 const ENTRIES_AHEAD: usize = 4;
 
-/// A place between keys.
+/// A position between keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cut<'a> {
     Start,
@@ -26,7 +26,7 @@ pub(super) enum Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    /// Where a scan in `direction` from `key` begins.
+    /// The start of a scan in `direction` from `key`.
     pub(super) fn new(key: Bound<&'a [u8]>, direction: Direction) -> Cut<'a> {
         match (key, direction) {
             (Bound::Unbounded, Direction::Forward) => Cut::Start,
@@ -40,7 +40,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// How many of the node's keys are before the cut.
+    /// The number of the node's keys before the cut.
     fn rank(self, node: &Node<'_>, order: Order) -> usize {
         match self {
             Cut::Start => 0,
@@ -53,8 +53,8 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Which child to go to. Keys equal to a separator are right of it, so only what looks for keys below
-    /// turns left there.
+    /// Index of the child to descend to. A key equal to a separator lies right of it, so only a backward scan
+    /// from below that key goes left.
     fn child_index(self, node: &Node<'_>, order: Order, direction: Direction) -> usize {
         match (self, direction) {
             (Cut::Below(key), Direction::Forward) => Cut::Above(key).rank(node, order),
@@ -63,7 +63,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// One level of a descent: the node's state, and which child was taken.
+/// One level of a descent: the node's state, and the child taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) order: Order,
@@ -71,23 +71,23 @@ pub(super) struct Turn {
     pub(super) child: Offset,
 }
 
-/// The child of an inner node whose range `index` of the node's state picks, both from one moment.
+/// The child of an inner node that `index` selects in the node's state, with both from one moment.
 #[inline]
 fn turn(node: &Node<'_>, mut index: impl FnMut(Order) -> usize) -> Turn {
     loop {
         let order = node.order();
         let index = index(order);
         let child = node.child(order, index);
-        // A split adds the separator before it swings the child to the left half: an unchanged state after
-        // the child was loaded means that the child covers the range picked. At most one more round for each
-        // separator added.
+        // A split adds the separator before it replaces the child by the left half. So if the state is
+        // unchanged after the child was loaded, the child covers the selected range. At most one more round
+        // for each separator added.
         if node.is_still(order) {
             return Turn { order, index, child };
         }
     }
 }
 
-/// Where `key` belongs in an inner node.
+/// The turn towards `key` in an inner node.
 #[inline]
 pub(super) fn turn_to_key(node: &Node<'_>, key: &[u8]) -> Turn {
     turn(node, |order| {
@@ -114,7 +114,7 @@ pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequenc
     Some(entry)
 }
 
-/// Opens a child, all of whose lines that a search needs are fetched at once.
+/// Opens a child and prefetches all of its lines that a search needs.
 #[inline]
 pub(super) fn open_child(arena: &Arena, at: Offset) -> Node<'_> {
     (1..3).for_each(|line| arena.prefetch(at, line * LINE_BYTES));
@@ -168,7 +168,7 @@ pub(super) fn step_in_leaf(
     walk(arena, &leaf, order, cut, direction, bound)
 }
 
-/// The first key with a visible version in `direction` from between the ranks `cut - 1` and `cut`.
+/// The first key with a visible version, going in `direction` from between the ranks `cut - 1` and `cut`.
 fn walk(
     arena: &Arena,
     leaf: &Node<'_>,
@@ -184,7 +184,7 @@ fn walk(
     (0..ranks.len()).find_map(|n| {
         let slot = order.slot(rank(n));
         let (entry, _) = visible(arena, leaf.entry(slot), bound)?;
-        // What a scan asks for next; entries lie anywhere.
+        // The entries that the scan visits next; entries lie anywhere in the arena.
         for ahead in n + 1..ranks.len().min(n + 1 + ENTRIES_AHEAD) {
             let next = leaf.entry(order.slot(rank(ahead)));
             arena.prefetch(next, 0);
@@ -203,8 +203,8 @@ mod tests {
     use crate::base::sync::Ordering;
     use crate::memtable::generation;
 
-    /// A reader that has looked at an inner node's state when a child is split finds every older key all the
-    /// same: the child it then loads may be the left half, and the state is looked at again.
+    /// A reader that has loaded an inner node's state before a split of a child still finds every older key.
+    /// The child that it loads then may be the left half, and the state is checked again.
     #[test]
     fn a_split_between_state_and_child_loses_no_key() {
         let tree = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
@@ -214,7 +214,7 @@ mod tests {
             let key = number.to_be_bytes();
             inserter.insert(tree, &key, secret.hash(&key), number, ItemKind::Put, b"");
         };
-        // Two leaves under a root; the left one is full, and a key more splits it at 7000.
+        // Two leaves under a root; the left one is full, and one more key splits it at 7000.
         (1..=20).for_each(|thousand| insert(thousand * 1000));
         let arena = &generation.arena;
         let root =

@@ -1,13 +1,13 @@
-//! The one writer of a generation: entries, splits, and how much room they may take.
+//! The one writer of a generation: entries, splits, and the room that they may take.
 //!
 //! It is not a commit: order of sequences, log and visibility are the caller's. It may move between threads
 //! and is used by one at a time (`&mut`).
 //!
-//! How a split is published is on the folder's page. The room one may take is bounded like this, with every
-//! node charged when it is made: a split leaves two nodes that are half empty, or (appending, at the right
-//! edge) a full one and one with a single key, so each split, and the one that a full node left behind still
-//! owes, is paid for by 7 insertions that bring no split: at most 2 splits for 7 new keys, beside one for
-//! each node that is there already.
+//! The invariants of module `memtable` describe how a split is published. The room for nodes is bounded as
+//! follows; every node is charged when it is made. A split leaves two half-empty nodes, or (appending, at the
+//! right edge) a full node and one with a single key. Each split, and the later split of a full node left
+//! behind, is paid for by 7 insertions without a split. So there are at most 2 splits for 7 new keys, plus
+//! one for each existing node.
 
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, Sequence, TreeId};
@@ -22,35 +22,35 @@ use super::ranges::{RANGE_BYTES, RANGE_ENTRY_BYTES};
 use super::room::{BatchSize, sorted_batch_bytes};
 use super::versions;
 
-/// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are
-/// less than 2^21 leaves in the largest region; 8^7 is 2^21.
+/// Inner levels of the highest tree. Nodes not at the right edge have at least 7 keys, and there are fewer
+/// than 2^21 leaves in the largest region; 8^7 is 2^21.
 const LEVELS_COUNT_MAX: usize = 12;
-/// Keys of a full node and the one to be added.
+/// Keys of a full node plus the new one.
 const SPLIT_COUNT: usize = SLOTS_COUNT_MAX + 1;
-/// Where a split cuts that does not append.
+/// The rank at which a split cuts, unless it appends.
 const MIDDLE: usize = SPLIT_COUNT / 2;
 
 const LEAF_SPLIT_BYTES: usize = 2 * node_bytes(0, SLOTS_COUNT_MAX);
 const ROOT_BYTES: usize = node_bytes(1, SLOTS_COUNT_MAX);
 const INNER_SPLIT_BYTES: usize = 2 * ROOT_BYTES;
-/// What one new key is charged for nodes that do not exist yet: 2/7 of a leaf's split, and of that 2/7 for
-/// each level above, together 4/35 of an inner node's at most; a new tree's first leaf, its growth and its
-/// first root fit too, spread over the keys that cause them.
+/// Charge of a new key for nodes that do not exist yet: 2/7 of a leaf split, and 2/7 of that for each level
+/// above, together at most 4/35 of an inner split. A new tree's first leaf, its growth and its first root fit
+/// too, spread over the keys that cause them.
 pub(super) const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 4 / 35 + 24;
 
 /// A range tombstone is charged as a new key, and takes no more.
 const _: () = assert!(RANGE_BYTES + RANGE_ENTRY_BYTES <= NEW_KEY_BYTES);
-/// So is a version of a key that is there, which takes a jump and brings no node.
+/// A version of an existing key is charged as a new key too: it takes a jump and causes no node.
 const _: () = assert!(JUMP_BYTES <= NEW_KEY_BYTES);
 
-/// What items take at most beside what trees that are there, and the directory, grow by.
+/// Most bytes that items take, besides the growth of existing trees and of the directory.
 pub(super) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
     items.saturating_mul(ENTRY_BYTES_MAX + NEW_KEY_BYTES).saturating_add(key_value_bytes)
 }
 
 const FIRST_LEAF: Shape = Shape { level: 0, slots_count: LEAF_SLOTS_COUNTS[0], skip: 0, link: 0 };
 
-/// What the trees of a generation consist of.
+/// Counts of the generation's trees and nodes.
 #[derive(Default, Debug)]
 struct Counts {
     trees: usize,
@@ -73,8 +73,8 @@ impl Inserter {
         Inserter { generation, bump, counts: Counts::default() }
     }
 
-    /// Whether `items` items with together `key_value_bytes` bytes of keys and values fit, whatever they are.
-    /// Conservative: a batch that has room is inserted whole. O(1).
+    /// Whether any `items` items with `key_value_bytes` bytes of keys and values in all fit. Conservative: a
+    /// batch that has room is inserted whole. O(1).
     pub(crate) fn room(&self, items: usize, key_value_bytes: usize) -> bool {
         let counts = &self.counts;
         let leaf_splits = items.min(counts.leaves + counts.trees);
@@ -93,11 +93,11 @@ impl Inserter {
         self.generation.items() == 0 && sorted_batch_bytes(size) <= self.bump.free_bytes()
     }
 
-    /// Adds a version of a key, or a range tombstone: from `key` to before `value`, which is empty for all
-    /// from `key` on. Readers see it at once, but for the bound they ask with.
+    /// Adds a version of a key, or a range tombstone from `key` up to, not including, `value`; an empty
+    /// `value` means no upper bound. Readers see it at once, if their bound allows.
     ///
     /// # Panics
-    /// If neither [`Inserter::room`] nor [`Inserter::sorted_room`] was asked, if key or value are over their
+    /// If neither [`Inserter::room`] nor [`Inserter::sorted_room`] was asked, if key or value exceed their
     /// limits, if a key's sequence goes back, if a range is empty, or if the tree's ids are 0.
     pub(crate) fn insert(
         &mut self,
@@ -117,7 +117,7 @@ impl Inserter {
             return;
         }
         let mut growth = Growth { arena, bump: &mut self.bump, counts: &mut self.counts };
-        // First: who sees the entry must see its bits.
+        // First: a reader that sees the entry must see its filter bits.
         generation.filter.add(arena, tree, hash);
         let entry = Entry { sequence, kind, older: 0, key, value };
         let (slot, older_bytes) = match generation.directory.slot_of(arena, tree) {
@@ -134,7 +134,7 @@ impl Inserter {
     }
 }
 
-/// What an insertion works with.
+/// The state that an insertion works with.
 struct Growth<'a> {
     arena: &'a Arena,
     bump: &'a mut Bump,
@@ -167,27 +167,27 @@ impl<'a> Path<'a> {
     }
 }
 
-/// A key for which there is no slot: what it is, where it belongs, and in whose place.
+/// A full node, and the key to be added to it at `rank`.
 struct Overflow<'a> {
     node: Node<'a>,
     order: Order,
     rank: usize,
     item: Item,
-    /// What stands for the child that was split, left of `item`, now; in a leaf 0.
+    /// The child left of `item` from now on, half of the split child; in a leaf 0.
     left_child: Offset,
     fences: (Offset, Offset),
 }
 
-/// What took a node's place.
+/// The two halves of a split node.
 struct Split {
-    /// The node itself if it could stay.
+    /// The node itself if it stays.
     left: Offset,
     separator: Offset,
     right: Offset,
 }
 
 impl<'a> Growth<'a> {
-    /// The first leaf of a tree.
+    /// Builds the first leaf of a tree.
     fn plant(&mut self, entry: &Entry<'_>) -> Offset {
         let at = self.bump.entry(self.arena, entry);
         let item = Item { head: head(entry.key), entry: at, child: 0 };
@@ -195,7 +195,7 @@ impl<'a> Growth<'a> {
         Node::build(self.arena, self.bump, FIRST_LEAF, &[item]).at
     }
 
-    /// Bytes of the value that was the key's newest, if the key was there.
+    /// Inserts an entry. Returns the length of the key's previous newest value, if the key existed.
     fn insert(&mut self, root: &AtomicU32, mut entry: Entry<'_>) -> Option<usize> {
         let mut path = Path { levels: [None; LEVELS_COUNT_MAX], count: 0 };
         let mut node = Node::open(self.arena, root.load(Ordering::Relaxed));
@@ -244,7 +244,7 @@ impl<'a> Growth<'a> {
             let key = self.arena.entry(split.separator).key;
             let item = Item { head: head_after(key, node.skip), entry: split.separator, child: split.right };
             if turn.order.count() < node.slots_count {
-                // The separator first, then the left half: a reader between them finds the old child, or the
+                // The separator first, then the left half: a reader in between finds the old child, or the
                 // right half.
                 node.add(turn.order, turn.index, &item);
                 if split.left != old.at {
@@ -266,11 +266,11 @@ impl<'a> Growth<'a> {
         root.store(new_root.at, Ordering::Release);
     }
 
-    /// Two nodes for a full one and a key more. The old one stays as it is, for readers inside.
+    /// Splits a full node and adds a key. The old node stays unchanged, for readers inside it.
     fn split(&mut self, over: &Overflow<'_>) -> Split {
         let Overflow { node, order, rank, item, left_child, fences: (lower, upper) } = *over;
         let is_leaf = node.level == 0;
-        // At the right edge of the tree keys are expected to go on ascending.
+        // At the right edge of the tree, further ascending keys are expected.
         let appends = rank == SLOTS_COUNT_MAX && upper == 0;
         let cut = if appends { SLOTS_COUNT_MAX } else { MIDDLE };
         let (mut items, mut link) = merged(&node, order, rank, item);
@@ -295,8 +295,8 @@ impl<'a> Growth<'a> {
         Split { left, separator: separator.entry, right }
     }
 
-    /// How many bytes the heads of a node between two fences skip: more than before if some of them are alike
-    /// and the fences allow it, else as many, which costs no look at the keys.
+    /// Bytes that the heads of a node between two fences skip. More than before if some heads are equal and
+    /// the fences allow it; else as before, without reading the keys.
     fn tighten(&self, skip: usize, fences: (Offset, Offset), items: &mut [Item]) -> usize {
         let (lower, upper) = fences;
         if lower == 0 || upper == 0 || items.windows(2).all(|pair| pair[0].head != pair[1].head) {
@@ -313,7 +313,7 @@ impl<'a> Growth<'a> {
         common
     }
 
-    /// Puts a node of the same range, with more in it, in the place of the one at `depth`.
+    /// Replaces the node at `depth` by one of the same range with more keys.
     fn swing(&mut self, root: &AtomicU32, path: &Path<'_>, depth: usize, replacement: Offset) {
         match depth.checked_sub(1) {
             None => root.store(replacement, Ordering::Release),

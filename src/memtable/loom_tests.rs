@@ -1,7 +1,7 @@
-//! Models of a reader beside the inserter, in every order and with every value that a load may return. What
-//! must hold is invariant 1 of the folder: a reader that takes its bound first misses nothing within it.
+//! Models of a reader beside the inserter, in every order and with every value that a load may return. They
+//! check invariant 1 of the folder: a reader that takes its bound first misses nothing within it.
 //!
-//! Each model fails if what it is about is broken: see docs/decisions on models.
+//! Each model fails if the mechanism under test is broken: see docs/decisions on models.
 
 use super::*;
 use crate::base::hash::HashSecret;
@@ -18,7 +18,7 @@ fn hash(key: &[u8]) -> KeyHash {
     HashSecret::expand([1; 16]).hash(key)
 }
 
-/// A generation, its inserter, and up to which sequence commit lets readers see.
+/// A generation, its inserter, and the last sequence that commit has made visible.
 struct World {
     generation: Arc<Generation>,
     inserter: Inserter,
@@ -41,7 +41,7 @@ impl World {
         self.insert(TREE, key, ItemKind::Put, value);
     }
 
-    /// A reader, beside whatever `write` does.
+    /// Runs a reader beside `write`.
     fn run(
         mut self,
         write: impl FnOnce(&mut World),
@@ -62,7 +62,8 @@ fn value(generation: &Generation, key: &[u8], bound: Sequence) -> Option<Vec<u8>
     found.filter(|item| item.kind == ItemKind::Put).map(|item| item.value.to_vec())
 }
 
-/// A new key is there for who may see it, with its whole entry, by get and by scan; so are those before it.
+/// A new key is found by every reader whose bound allows it, with its whole entry, by get and by scan; so are
+/// earlier keys.
 #[test]
 fn loom_new_keys_are_seen() {
     explore(|| {
@@ -80,7 +81,7 @@ fn loom_new_keys_are_seen() {
     });
 }
 
-/// Of a key that is overwritten, or deleted, a reader has the version of its bound.
+/// A reader finds the version of its bound of a key that is overwritten or deleted.
 #[test]
 fn loom_versions_are_those_of_the_bound() {
     for kind in [ItemKind::Put, ItemKind::Delete] {
@@ -97,7 +98,7 @@ fn loom_versions_are_those_of_the_bound() {
     }
 }
 
-/// A reader with an older bound jumps past versions that are there, beside one that is added.
+/// A reader with an older bound jumps past existing versions, while another is added.
 #[test]
 fn loom_jumps_lead_to_the_version_of_the_bound() {
     explore(|| {
@@ -114,7 +115,7 @@ fn loom_jumps_lead_to_the_version_of_the_bound() {
     });
 }
 
-/// The first leaf has four slots: a fifth key puts a larger one in its place, and nothing is missed.
+/// The first leaf has four slots: a fifth key replaces it by a larger one, and no key is missed.
 #[test]
 fn loom_a_leaf_that_grows_loses_no_key() {
     explore(|| {
@@ -130,7 +131,7 @@ fn loom_a_leaf_that_grows_loses_no_key() {
     });
 }
 
-/// A full leaf under a root is split: keys of both halves are found by gets that come down meanwhile.
+/// A full leaf under a root is split: concurrent gets find keys of both halves.
 #[test]
 fn loom_a_split_loses_no_key() {
     explore(|| {
@@ -147,7 +148,7 @@ fn loom_a_split_loses_no_key() {
     });
 }
 
-/// A tree's first key makes its leaf and a place in the directory, which grows.
+/// A tree's first key makes its leaf and a slot in the directory, which grows.
 #[test]
 fn loom_new_trees_are_found() {
     explore(|| {
@@ -165,7 +166,7 @@ fn loom_new_trees_are_found() {
     });
 }
 
-/// Range tombstones within the bound cover what is older than they are; the fourth of them makes a run.
+/// Range tombstones within the bound cover items older than themselves; the fourth tombstone makes a run.
 #[test]
 fn loom_ranges_are_those_of_the_bound() {
     explore(|| {
@@ -187,7 +188,7 @@ fn loom_ranges_are_those_of_the_bound() {
     });
 }
 
-/// Who sees a first sequence sees a last one that is no smaller.
+/// A thread that sees a first sequence sees a last one that is no smaller.
 #[test]
 fn loom_the_first_sequence_comes_with_a_last() {
     explore(|| {

@@ -1,36 +1,39 @@
-//! Memtable generations: what was written since the last flush, in memory.
+//! Memtable generations: the writes since the last flush, in memory.
 //!
-//! A generation is an arena in one [`Region`], in it every version of every key written, an ordered index for
-//! each tree (keyspace, partition), found through a small directory, and a Bloom filter over all of them. It
-//! is not durable (the log is), decides no order of writes and no visibility (commit does), and never gives
-//! memory back before its end.
+//! A generation is an arena in one [`Region`]. It holds every version of every key written, an ordered index
+//! for each tree (keyspace, partition), found through a small directory, and a Bloom filter over all trees.
+//! It is not durable (the log is), decides neither order nor visibility of writes (commit does), and frees no
+//! memory before its end.
 //!
-//! Callers: write (inserts, flushes), read (gets and scans), levels (holds it in views). One thread at a time
-//! inserts, through the [`Inserter`]; any number read, without locks and without writing anything shared.
+//! Callers: write (inserts, flushes), read (gets and scans), levels (holds it in views).
+//!
+//! Thread safety: one thread at a time inserts, through the [`Inserter`]; any number read, without locks and
+//! without shared writes.
 //!
 //! Invariants:
-//! 1. A reader takes its sequence bound first, by an acquire load of what commit stored with release after
-//!    the insertions, and reads then. So every entry within the bound was published before its descent began.
+//! 1. A reader first takes its sequence bound, by an acquire load of the value that commit stored with
+//!    release after the insertions. Then it reads. So every entry within the bound was published before its
+//!    descent began.
 //! 2. Every node that a descent enters was part of its tree at some moment since the descent began, with the
-//!    range for which it was entered. For the root: it was loaded from the directory then. For a child: if
-//!    the parent was part of the tree when the child was loaded, so was the child, and the parent's order
-//!    word, looked at again, shows that no separator was added that would have made the child's range smaller
+//!    range for which it was entered. The root was loaded from the directory then. For a child there are two
+//!    cases. If the parent was part of the tree when the child was loaded, so was the child; the parent's
+//!    order word, checked again, shows that no separator was added that would have narrowed the child's range
 //!    (`index::turn`). If the parent had been replaced by then, it is frozen: its children are those of the
-//!    moment of its replacement, which was after it was entered.
+//!    moment of its replacement, which came after it was entered.
 //! 3. Nodes are replaced by copies (split or grown), never emptied, and a replaced node is never changed
-//!    again. So a node entered holds every key of its range that was published before the descent began: all
-//!    that the bound allows. What it may lack is newer. The exception is a full node at the right edge
-//!    that stays when the tree is appended to: what is then right of it is all new, so it lacks nothing;
-//!    being full, nothing but newest versions changes in it; being at the edge, it skips nothing of its keys,
-//!    so a reader with a key from beyond its new range finds no other key in its place.
-//! 4. A version is reachable from every newer one of its key (`older`, `jump`), so a newer version hides none
-//!    within the bound.
-//! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or
+//!    again. So an entered node holds every key of its range that was published before the descent began: all
+//!    keys that the bound allows. Keys that it may lack are newer. The exception is a full node at the right
+//!    edge that stays when the tree is appended to. All keys right of it are new, so it lacks no key that the
+//!    bound allows. Being full, it changes only by newer versions. Being at the edge, it skips no bytes of
+//!    its keys, so a reader with a key beyond its new range finds no other key in its place.
+//! 4. A version is reachable from every newer version of its key (`older`, `jump`), so a newer version hides
+//!    no version within the bound.
+//! 5. A position stays valid as long as its generation, for the bound it was made with. Its leaf, replaced or
 //!    not, has all keys of the leaf's range that the bound allows, and its neighbours are found from its key.
 //!
-//! Costs, in cache misses that depend on each other: an absent key mostly 1 (filter). A present key about 1
-//! for each level of the tree that is not in the CPU's caches, and 1 for its entry. A reader with an older
-//! bound passes n newer versions of the key in O(log n) steps (`versions`).
+//! Costs, in dependent cache misses: mostly 1 for an absent key (filter). For a present key about 1 for each
+//! level of the tree outside the CPU's caches, and 1 for its entry. A reader with an older bound passes n
+//! newer versions of the key in O(log n) steps (`versions`).
 
 mod arena;
 mod directory;
@@ -67,8 +70,8 @@ pub(crate) use ranges::MemStretch;
 use ranges::Ranges;
 pub(crate) use room::{BatchSize, batch_bytes_max, region_bytes_for, sorted_batch_bytes};
 
-/// One version of one key. A tombstone is an item too; of a range tombstone the key is the range's start, and
-/// the value is nothing of use.
+/// One version of one key, or a tombstone. For a range tombstone `key` is the start of the range, and `value`
+/// has no use for callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MemItem<'a> {
     pub(crate) key: &'a [u8],
@@ -77,8 +80,7 @@ pub(crate) struct MemItem<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// One version of a key in the generation it was found in, or one range tombstone: a plain number, to be used
-/// with that one only.
+/// One version of a key, or one range tombstone: a plain number, valid for its generation only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct VersionId(Offset);
 
@@ -92,19 +94,19 @@ pub(crate) struct Generation {
     tally: Tally,
 }
 
-/// What the inserter counts at each insertion, on cache lines that no lookup reads.
+/// Counters that the inserter updates at each insertion, on cache lines that no lookup reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Tally {
     items: AtomicU64,
-    /// Those that are no puts.
+    /// Items that are no puts.
     deletes: AtomicU64,
     bytes_used: AtomicUsize,
     first: AtomicU64,
     last: AtomicU64,
 }
 
-/// Makes an empty generation of a zeroed region, and its only writer.
+/// Makes an empty generation in a zeroed region, and its only writer.
 pub(crate) fn generation(region: Region) -> (Arc<Generation>, Inserter) {
     let (arena, mut bump) = Arena::new(region);
     let filter = Filter::new(&arena, &mut bump);
@@ -115,8 +117,8 @@ pub(crate) fn generation(region: Region) -> (Arc<Generation>, Inserter) {
     (Arc::clone(&generation), Inserter::new(generation, bump))
 }
 
-/// Bytes that a batch takes at most of an empty generation, whatever its items are: many times their own when
-/// they are tiny.
+/// Most bytes that any batch of this size takes in an empty generation: many times its own when the items are
+/// tiny.
 pub(crate) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
     let (_, growth) = Directory::new_bytes(items);
     inserter::batch_bytes(items, key_value_bytes).saturating_add(growth)
@@ -135,7 +137,7 @@ impl Generation {
     ) -> Option<MemItem<'_>> {
         let has_ranges = self.ranges.count() > 0;
         if !self.may_contain(tree, hash) {
-            // Most keys: nothing is moved.
+            // Most keys take this path: no item is copied.
             return if has_ranges { self.newer_range(tree, key, bound, None) } else { None };
         }
         let point = self.point(tree, key, bound);
@@ -178,7 +180,8 @@ impl Generation {
         index::seek(&self.arena, root, Cut::new(key, direction), direction, bound)
     }
 
-    /// The neighbour of `position` in `direction`. Tree and bound are those that the position was found with.
+    /// The neighbour of `position` in `direction`. Tree and bound are those of the call that returned the
+    /// position.
     pub(crate) fn step(
         &self,
         tree: TreeId,
@@ -190,7 +193,7 @@ impl Generation {
             .or_else(|| self.seek(tree, Bound::Excluded(self.item(position).key), direction, bound))
     }
 
-    /// The item at `position`: the version that its bound allowed.
+    /// The item at `position`: the version that its bound allows.
     #[inline]
     pub(crate) fn item(&self, position: Position) -> MemItem<'_> {
         self.arena.entry(position.entry).into()
@@ -201,12 +204,12 @@ impl Generation {
         VersionId(position.entry)
     }
 
-    /// The newest version of the same key with a sequence of at most `bound`, which is below this one's.
+    /// The newest version of the same key with a sequence of at most `bound`, which is below this version's.
     pub(crate) fn older(&self, version: VersionId, bound: Sequence) -> Option<VersionId> {
         versions::visible(&self.arena, version.0, bound).map(|(at, _)| VersionId(at))
     }
 
-    /// What a version says.
+    /// The item of a version.
     #[inline]
     pub(crate) fn version(&self, version: VersionId) -> MemItem<'_> {
         self.arena.entry(version.0).into()
@@ -217,8 +220,8 @@ impl Generation {
         self.ranges.all(&self.arena).map(|(tree, entry)| (tree, VersionId(entry)))
     }
 
-    /// The first key that a range tombstone deletes, and what comes after the last one: empty if nothing
-    /// does.
+    /// The first key that a range tombstone deletes, and its exclusive upper bound; an empty bound means
+    /// none.
     pub(crate) fn range(&self, tombstone: VersionId) -> (&[u8], &[u8]) {
         ranges::keys(self.arena.entry(tombstone.0))
     }
@@ -228,31 +231,32 @@ impl Generation {
         self.ranges.count_within(&self.arena, bound) > 0
     }
 
-    /// What range tombstones with a sequence of at most `bound` say of the keys around `key`.
+    /// The stretch around `key`: keys with the same newest range tombstone with a sequence of at most
+    /// `bound`.
     pub(crate) fn stretch(&self, tree: TreeId, key: &[u8], bound: Sequence) -> MemStretch<'_> {
         let count = self.ranges.count_within(&self.arena, bound);
         self.ranges.stretch(&self.arena, count, tree, key)
     }
 
-    /// How far range tombstones with a sequence of at most `bound` go on over a key, if one covers it: at
-    /// least so far, others may go on there. An empty end is none.
+    /// If a range tombstone with a sequence of at most `bound` covers the key: an exclusive upper bound of
+    /// covered keys. Others may cover the keys from there on. An empty bound means none.
     pub(crate) fn range_end_over(&self, tree: TreeId, key: &[u8], bound: Sequence) -> Option<&[u8]> {
         let stretch = self.stretch(tree, key, bound);
         stretch.cover.map(|_| stretch.to)
     }
 
-    /// The trees that have range tombstones, some of them several times. Allocates.
+    /// The trees that have range tombstones, with repetitions. Allocates.
     pub(crate) fn range_trees(&self) -> Vec<TreeId> {
         self.ranges.trees(&self.arena)
     }
 
-    /// `false`: no version of the key is here. One cache miss.
+    /// `false`: the generation has no version of the key. One cache miss.
     #[inline]
     pub(crate) fn may_contain(&self, tree: TreeId, hash: KeyHash) -> bool {
         self.filter.may_contain(&self.arena, tree, hash)
     }
 
-    /// Hints that [`Generation::may_contain`] will be asked about this key soon.
+    /// Hints that [`Generation::may_contain`] will be called for this key soon.
     #[inline]
     pub(crate) fn prefetch(&self, tree: TreeId, hash: KeyHash) {
         self.filter.prefetch(&self.arena, tree, hash);
@@ -267,17 +271,17 @@ impl Generation {
         trees
     }
 
-    /// Keys of a tree, deleted ones too, and bytes of them and of their newest values.
+    /// Number of a tree's keys, deleted ones included, and bytes of them and of their newest values.
     pub(crate) fn tally_of(&self, tree: TreeId) -> (u64, u64) {
         self.directory.tally(&self.arena, tree)
     }
 
-    /// Versions and range tombstones inserted.
+    /// Number of versions and range tombstones inserted.
     pub(crate) fn items(&self) -> u64 {
         self.tally.items.load(Ordering::Relaxed)
     }
 
-    /// Deletes among them, of keys and of ranges.
+    /// Number of deletes among them, of keys and of ranges.
     pub(crate) fn deletes(&self) -> u64 {
         self.tally.deletes.load(Ordering::Relaxed)
     }
@@ -297,8 +301,7 @@ impl Generation {
         (first != u64::MAX).then(|| (first, self.tally.last.load(Ordering::Relaxed)))
     }
 
-    /// The region, if this is the last reference and the inserter is gone. The owner zeroes it before it is
-    /// used again.
+    /// The region, if this is the last reference and the inserter is gone. The owner zeroes it before reuse.
     #[cfg(test)]
     pub(crate) fn into_region(generation: Arc<Generation>) -> Option<Region> {
         Arc::into_inner(generation).map(|generation| generation.arena.into_region())
@@ -316,7 +319,7 @@ impl Tally {
         }
     }
 
-    /// Only the inserter calls this: loads and stores lose nothing.
+    /// Only the inserter calls this: no concurrent store is lost between load and store.
     fn add(&self, sequence: Sequence, kind: ItemKind, bytes_used: usize) {
         self.items.store(self.items.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if kind != ItemKind::Put {
@@ -327,7 +330,7 @@ impl Tally {
             self.last.store(sequence, Ordering::Relaxed);
         }
         if sequence < self.first.load(Ordering::Relaxed) {
-            // After `last`, so that who sees a first sees a last.
+            // After `last`, so that a thread that sees a first sequence sees a last one.
             self.first.store(sequence, Ordering::Release);
         }
     }

@@ -1,8 +1,7 @@
 //! Nodes of the ordered index: layout, the order word, search, building.
 //!
-//! A node is not a tree: which node follows which, and what is split when, is `index` and `inserter`. Anyone
-//! may read a node that was published; only the inserter changes one, and only so that each reader sees one
-//! of its states whole.
+//! A node is not a tree: `index` and `inserter` decide which node follows and which are split. Any thread may
+//! read a published node. Only the inserter changes a node, and each reader sees one of its states whole.
 //!
 //! ```text
 //! offset        size type name: meaning                         (c: slots that the node has)
@@ -15,20 +14,19 @@
 //! ```
 //! A leaf has 4, 9 or 14 slots (1, 2 or 3 cache lines), an inner node 14 (4, of which a descent needs 3).
 //!
-//! The order word is that of Masstree's border nodes (Y. Mao, E. Kohler, R. Morris, "Cache Craftiness for
-//! Fast Multicore Key-Value Storage", EuroSys 2012: the permutation). Keys are never removed
-//! here, so slots are used in the order of insertion, no slot is used twice, and no version counter is
-//! needed.
+//! The order word is the permutation of Masstree's border nodes (Y. Mao, E. Kohler, R. Morris, "Cache
+//! Craftiness for Fast Multicore Key-Value Storage", EuroSys 2012). Keys are never removed here, so slots are
+//! used in the order of insertion, no slot is used twice, and no version counter is needed.
 //!
-//! Heads skip what all keys of a node's range have in common: the common prefix of the separators on both
-//! sides (G. Graefe, "Write-Optimized B-Trees", VLDB 2004: fence keys). Every key that is routed
-//! to the node lies between them, so it needs no check. At the edges of a tree a fence is missing and nothing
-//! is skipped.
+//! Heads skip the common prefix of all keys in a node's range: that of the separators on both sides (G.
+//! Graefe, "Write-Optimized B-Trees", VLDB 2004: fence keys). Every key that is routed to the node lies
+//! between the separators, so its prefix needs no check. At the edges of a tree a separator is missing and
+//! nothing is skipped.
 //!
 //! Invariants:
-//! 1. Header is fixed; head and entry of a slot are written before the order word that first names the slot,
-//!    which is stored with release. A leaf's entry is afterwards only replaced by a newer version of the same
-//!    key.
+//! 1. The header is fixed. Head and entry of a slot are written before the order word that first names the
+//!    slot, which is stored with release. Afterwards a leaf's entry is only replaced by a newer version of
+//!    the same key.
 //! 2. The order word's count only grows: two equal words are the same state.
 
 use std::cmp::Ordering as Comparison;
@@ -40,7 +38,7 @@ use super::arena::{Arena, Bump, LINE_BYTES, Offset};
 
 /// Slots of a full-sized node.
 pub(super) const SLOTS_COUNT_MAX: usize = 14;
-/// Slots of a tree's first leaf, and of the one that replaces it: 1 and 2 cache lines.
+/// Slots of a tree's first leaf, and of its replacement: 1 and 2 cache lines.
 pub(super) const LEAF_SLOTS_COUNTS: [usize; 2] = [4, 9];
 
 const HEADER_AT: Offset = 8;
@@ -53,7 +51,7 @@ pub(super) const fn node_bytes(level: u8, slots_count: usize) -> usize {
     (HEADS_AT as usize + slots_count * slot_bytes).next_multiple_of(LINE_BYTES)
 }
 
-/// The order word: which slots are used, and in which order their keys stand.
+/// The order word: the used slots, in the order of their keys.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Order(u64);
 
@@ -75,7 +73,7 @@ impl Order {
         (0..self.count()).find(|rank| self.slot(*rank) == slot).expect("a slot in use stays in use")
     }
 
-    /// With the next free slot in use, at `rank`.
+    /// The state with the next free slot in use, at `rank`.
     fn insert(self, rank: usize) -> Order {
         let count = self.count();
         debug_assert!(rank <= count && count < SLOTS_COUNT_MAX);
@@ -99,7 +97,7 @@ pub(super) struct Item {
     pub(super) child: Offset,
 }
 
-/// What a new node is made of, but its keys.
+/// The fixed properties of a new node, without its keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) level: u8,
@@ -109,7 +107,7 @@ pub(super) struct Shape {
     pub(super) link: Offset,
 }
 
-/// A published node, or one that the inserter is building.
+/// A published node, or one under construction by the inserter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
     arena: &'a Arena,
@@ -120,7 +118,7 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The node at `at`, which was loaded with acquire.
+    /// The node at `at`, an offset loaded with acquire.
     #[inline]
     pub(super) fn open(arena: &'a Arena, at: Offset) -> Node<'a> {
         let header = arena.halves(at + HEADER_AT, 1)[0].load(Ordering::Relaxed);
@@ -128,7 +126,7 @@ impl<'a> Node<'a> {
         Node { arena, at, level: header as u8, slots_count, skip: (header >> 16) as usize }
     }
 
-    /// Builds a node that nobody else knows yet.
+    /// Builds a node that is not published yet.
     pub(super) fn build(arena: &'a Arena, bump: &mut Bump, shape: Shape, items: &[Item]) -> Node<'a> {
         let at = bump.words(node_bytes(shape.level, shape.slots_count));
         let skip = u16::try_from(shape.skip).expect("keys, and what they have in common, are below 64 KiB");
@@ -157,12 +155,12 @@ impl<'a> Node<'a> {
         self.order_word().load(Ordering::Relaxed) == order.0
     }
 
-    /// How many of the keys are below `key`, and whether the one at that rank equals it.
+    /// The number of keys below `key`, and whether the key at that rank equals it.
     #[inline]
     pub(super) fn search(&self, order: Order, key: &[u8]) -> (usize, bool) {
         let head = head_after(key, self.skip);
         let (mut below, mut equal) = (0u32, 0u32);
-        // All heads, without a branch: their cache lines are fetched at once.
+        // All heads, without a branch: their cache lines are fetched at the same time.
         for (slot, word) in self.arena.words(self.at + HEADS_AT, self.slots_count).iter().enumerate() {
             let other = word.load(Ordering::Relaxed);
             below |= u32::from(other < head) << slot;
@@ -174,14 +172,14 @@ impl<'a> Node<'a> {
         if ties == 0 { (rank, false) } else { self.search_ties(order, key, rank, ties.count_ones() as usize) }
     }
 
-    /// Whole keys decide among the `ties` keys from `rank`.
+    /// Decides among the `ties` keys from `rank` on by whole keys.
     fn search_ties(&self, order: Order, key: &[u8], rank: usize, ties: usize) -> (usize, bool) {
         let rest = key.get(self.skip..).unwrap_or_default();
         let (mut start, mut end) = (rank, rank + ties);
         while start < end {
             let middle = (start + end) / 2;
             let at = self.entry(order.slot(middle));
-            // If it is the one, its value is wanted next.
+            // If the key is equal, its value is read next.
             self.arena.prefetch(at, LINE_BYTES);
             self.arena.prefetch(at, 2 * LINE_BYTES);
             let other = self.arena.entry(at).key;
@@ -194,7 +192,7 @@ impl<'a> Node<'a> {
         (start, false)
     }
 
-    /// The entry in `slot`: of a leaf the newest version, of an inner node one of the separator key.
+    /// The entry in `slot`: in a leaf the newest version, in an inner node a version of the separator key.
     #[inline]
     pub(super) fn entry(&self, slot: usize) -> Offset {
         self.entry_word(slot).load(Ordering::Acquire)
@@ -205,7 +203,7 @@ impl<'a> Node<'a> {
         self.entry_word(slot).store(entry, Ordering::Release);
     }
 
-    /// The child left of the separator at rank `index`, which is right of the one before.
+    /// The child left of the separator at rank `index` and right of the one before.
     #[inline]
     pub(super) fn child(&self, order: Order, index: usize) -> Offset {
         self.child_word(order, index).load(Ordering::Acquire)

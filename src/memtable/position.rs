@@ -1,8 +1,8 @@
-//! Where an item lies.
+//! The position of an item.
 
 use super::arena::Offset;
 
-/// An item's place in the generation it was found in: plain numbers, to be used with that one only.
+/// An item's position in its generation: plain numbers, valid for that generation only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
     pub(super) leaf: Offset,

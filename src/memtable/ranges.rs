@@ -1,17 +1,17 @@
-//! The range tombstones of a generation: from which key to which everything older is deleted.
+//! The range tombstones of a generation. Each deletes all older versions of the keys in a range.
 //!
-//! It is not the ordered index: points and range tombstones meet only where they are read, by their
-//! sequences. The inserter adds, any thread asks, without a lock; what is published is never changed or
+//! It is not the ordered index: points and range tombstones meet only when they are read, by their sequences.
+//! The inserter adds tombstones, any thread queries, without a lock; published data is never changed or
 //! moved.
 //!
-//! The tombstones stand in a list in the order of their sequences. Those numbered up to `p` (from 1), where
-//! 4^level is the largest power of four that divides `p`, have a run if level > 0: an index over the last
-//! 4^level of them, painted one over the other, oldest first, so that it says of every key which of them is
-//! the newest that covers it. So the first `m` tombstones, for any `m`, are at most three runs of each level
-//! and three single ones, and a reader with an older bound has the same cost as one with the newest: the
-//! digits of `m` in base four. Building a run paints the runs it consists of over each other: every tombstone
-//! is painted over about three times a level (the binary counter of J. Bentley and J. Saxe, "Decomposable
-//! Searching Problems", 1980, in base four).
+//! The tombstones stand in a list in the order of their sequences, numbered from 1. Let 4^level be the
+//! largest power of four that divides a number `p`. If level > 0, tombstone `p` has a run: an index over the
+//! last 4^level tombstones up to `p`. It paints them over each other, oldest first, so that it gives for
+//! every key the newest of them that covers the key. So the first `m` tombstones, for any `m`, are at most
+//! three runs of each level and three single ones: the digits of `m` in base four. A reader with an older
+//! bound has the same cost as one with the newest. Building a run merges the runs that it consists of. Every
+//! tombstone is painted over about three times a level (the binary counter of J. Bentley and J. Saxe,
+//! "Decomposable Searching Problems", 1980, in base four).
 //!
 //! ```text
 //! offset size type name: meaning                     (in the arena)
@@ -24,17 +24,17 @@
 //!        4 * n     heads; u32 of each boundary: the bytes of its tree's id and key behind the first `skip`,
 //!                  which all have in common
 //! ```
-//! A search goes through the heads, which lie together, and looks at the keys of boundaries of equal heads
-//! only.
+//! A search goes through the heads, which are contiguous, and reads only the keys of boundaries with equal
+//! heads.
 //!
-//! A place is the offset of a tombstone's entry, plus 1 if its end is meant and not its start. The entry's
-//! key is the start; its value is the tree's id (8 bytes, big-endian) and the end, empty if unbounded.
+//! A place is the offset of a tombstone's entry for its start, plus 1 for its end. The entry's key is the
+//! start; its value is the tree's id (8 bytes, big-endian) and the end, empty if unbounded.
 //!
 //! Invariants:
 //! 1. Record, run and entry are written before the count that includes them is stored, with release.
-//! 2. Sequences ascend in the list, so those within a bound are a prefix of it.
-//! 3. Runs and list take at most [`RANGE_BYTES`] a tombstone, counted from the first on. What was not taken
-//!    yet of that is owed to later runs, and nobody else's ([`Ranges::owed_bytes`]).
+//! 2. Sequences ascend in the list, so the tombstones within a bound are a prefix of it.
+//! 3. Runs and list take at most [`RANGE_BYTES`] a tombstone, counted from the first on. The part not taken
+//!    yet is reserved for later runs ([`Ranges::owed_bytes`]).
 
 use std::cmp::Ordering as Order;
 
@@ -47,27 +47,28 @@ use super::arena::{Arena, Bump, Entry, LINE_BYTES, Offset};
 /// Records of the first chunk of the list; each later chunk has as many as all before it.
 const FIRST_RECORDS: u32 = 8;
 const FIRST_CHUNK_BYTES: usize = FIRST_RECORDS as usize * 8;
-/// Enough for every tombstone that the largest region has room for: over a hundred bytes each.
+/// Enough for all tombstones that fit the largest region: each takes over a hundred bytes.
 const CHUNKS_COUNT: usize = 20;
 /// Bytes of the tree's id in an entry.
 const TREE_BYTES: usize = 8;
-/// The most levels of runs: beyond 4^8 tombstones there are more runs of the last one.
+/// Most levels of runs: beyond 4^8 tombstones there are more runs of the last level.
 const LEVELS_COUNT_MAX: u32 = 8;
-/// What a tombstone takes at most beside its entry: two records, since chunks double, and 18 bytes a level
-/// and 16 more: a run of 4^n has 2 * 4^n boundaries of 12 bytes, its header and what rounds it up to lines of
-/// 64 bytes, and three of four places for one have it, of the last level all.
+/// Most bytes that a tombstone takes besides its entry. Two records, since chunks double. 18 bytes a level: a
+/// run over 4^n tombstones has 2 * 4^n boundaries of 12 bytes, and three of four multiples of 4^n have such a
+/// run. 6 more for the last level, where all have one. 16 for headers and for rounding runs up to lines of 64
+/// bytes.
 pub(super) const RANGE_BYTES: usize = 2 * 8 + LEVELS_COUNT_MAX as usize * 18 + 6 + 16;
-/// What an entry has beside start and end and what every entry has.
+/// Further bytes of a tombstone's entry, besides start, end and those of every entry.
 pub(super) const RANGE_ENTRY_BYTES: usize = TREE_BYTES;
 
-/// What a generation says of the keys around one.
+/// A range of keys with the same newest range tombstone in a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MemStretch<'a> {
     /// The newest range tombstone that covers these keys.
     pub(crate) cover: Option<Sequence>,
     /// The first of the keys.
     pub(crate) from: &'a [u8],
-    /// What comes after the last of them; empty: nothing.
+    /// The exclusive upper bound of the keys; empty means none.
     pub(crate) to: &'a [u8],
 }
 
@@ -78,7 +79,7 @@ pub(super) struct Ranges {
     chunks: [AtomicU32; CHUNKS_COUNT],
 }
 
-/// A key of a tree, or (`None`) what is behind all its keys.
+/// A key of a tree, or (`None`) the end behind all its keys.
 type Place<'a> = (u64, Option<&'a [u8]>);
 
 /// One tombstone, or a run.
@@ -102,13 +103,13 @@ impl Ranges {
         FIRST_CHUNK_BYTES
     }
 
-    /// How many there are. One load.
+    /// The number of tombstones. One load.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// How many there are with a sequence of at most `bound`.
+    /// The number of tombstones with a sequence of at most `bound`.
     pub(super) fn count_within(&self, arena: &Arena, bound: Sequence) -> u32 {
         let count = self.count();
         if count == 0 || self.entry(arena, count - 1).sequence <= bound {
@@ -126,7 +127,7 @@ impl Ranges {
         low
     }
 
-    /// The newest of the first `count` that covers the key.
+    /// The newest of the first `count` tombstones that covers the key.
     pub(super) fn newest<'a>(
         &self,
         arena: &'a Arena,
@@ -145,7 +146,7 @@ impl Ranges {
         })
     }
 
-    /// What the first `count` say of the keys around `key`.
+    /// The stretch around `key` among the first `count` tombstones.
     pub(super) fn stretch<'a>(
         &self,
         arena: &'a Arena,
@@ -175,7 +176,7 @@ impl Ranges {
         stretch
     }
 
-    /// The trees that the tombstones are of, in no order, some of them several times.
+    /// The trees of the tombstones, in no order, with repetitions.
     pub(super) fn trees(&self, arena: &Arena) -> Vec<TreeId> {
         let words = (0..self.count()).map(|index| tree_word(&self.entry(arena, index)));
         let mut words: Vec<u64> = words.collect();
@@ -191,8 +192,8 @@ impl Ranges {
         })
     }
 
-    /// Adds a tombstone for the keys from `start` to before `end`, which is empty for all from `start` on.
-    /// Only the inserter calls this. Cost: amortised over all, about three looks at a key for each level.
+    /// Adds a tombstone for the keys from `start` up to, not including, `end`; an empty `end` means no bound.
+    /// Only the inserter calls this. Cost: amortised, about three key comparisons for each level.
     ///
     /// # Panics
     /// If there is no room, if the range is empty, or if its sequence is not the greatest.
@@ -222,11 +223,11 @@ impl Ranges {
         };
         let record = u64::from(entry) << 32 | u64::from(run);
         self.record(arena, count).store(record, Ordering::Relaxed);
-        // Who sees the count sees what it counts.
+        // A reader that sees the count sees the tombstones that it counts.
         self.count.store(count + 1, Ordering::Release);
     }
 
-    /// Bytes of the arena that are owed to the runs of `count` tombstones and more to come.
+    /// Bytes of the arena reserved for later runs of the present tombstones.
     pub(super) fn owed_bytes(&self) -> usize {
         let count = self.count.load(Ordering::Relaxed) as usize;
         if count == 0 {
@@ -244,7 +245,7 @@ impl Ranges {
         (count * RANGE_BYTES).checked_sub(chunks + runs).expect("tombstones pay for what they take")
     }
 
-    /// The run over the last 4^level tombstones, of which `newest`, the one to be added, is the last.
+    /// Builds the run over the last 4^level tombstones, of which `newest`, the one to be added, is the last.
     fn build(&self, arena: &Arena, bump: &mut Bump, count: u32, newest: Offset, level: u32) -> Offset {
         let wanted = 1 << (2 * level);
         let (mut painted, mut tombstones) = (Part::One(newest).words(arena), 1);
@@ -269,7 +270,7 @@ impl Ranges {
         at
     }
 
-    /// What the first `count` tombstones consist of, newest first.
+    /// The runs and single tombstones that make up the first `count`, newest first.
     fn parts<'a>(&'a self, arena: &'a Arena, mut count: u32) -> impl Iterator<Item = Part> + 'a {
         std::iter::from_fn(move || {
             let record = self.record(arena, count.checked_sub(1)?).load(Ordering::Relaxed);
@@ -339,7 +340,7 @@ impl Part {
     }
 }
 
-/// The places of a run in the arena.
+/// A run in the arena.
 struct Run<'a> {
     header: &'a AtomicU64,
     words: &'a [AtomicU64],
@@ -377,7 +378,7 @@ impl<'a> Run<'a> {
         before.map_or(0, |before| self.words[before].load(Ordering::Relaxed) as Offset)
     }
 
-    /// How many boundaries are not after a place.
+    /// The number of boundaries at or before a place.
     fn not_after(&self, arena: &Arena, place: Place<'_>) -> usize {
         let (skip, count) = self.skip_and_count();
         let place_at =
@@ -410,7 +411,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The boundaries of one part over those of an older one.
+/// Paints the boundaries of a newer part over those of an older one.
 fn paint(arena: &Arena, newer: &[u64], older: &[u64]) -> Vec<u64> {
     let mut painted = Vec::with_capacity(newer.len() + older.len());
     let (mut above, mut below) = (newer.iter().copied().peekable(), older.iter().copied().peekable());
@@ -441,18 +442,19 @@ fn paint(arena: &Arena, newer: &[u64], older: &[u64]) -> Vec<u64> {
     }
 }
 
-/// The first key that a tombstone deletes, and what comes after the last one: empty if nothing does.
+/// The first key that a tombstone deletes, and its exclusive upper bound; empty means none.
 pub(super) fn keys(tombstone: Entry<'_>) -> (&[u8], &[u8]) {
     (tombstone.key, &tombstone.value[TREE_BYTES..])
 }
 
-/// The largest `n` for which 4^n divides a number that is not 0, and runs of which there are.
+/// The level of the run of a tombstone: the largest `n` for which 4^n divides its number, which is not 0; at
+/// most the last level.
 #[inline]
 fn level(number: u32) -> u32 {
     (number.trailing_zeros() / 2).min(LEVELS_COUNT_MAX)
 }
 
-/// Boundaries of a run of a level, at most.
+/// Most boundaries of a run of a level.
 fn boundaries_max(level: u32) -> usize {
     2 << (2 * level)
 }
@@ -461,7 +463,7 @@ fn run_bytes(level: u32) -> usize {
     8 + boundaries_max(level) * 12
 }
 
-/// The chunk that a record is in, and the first record of it.
+/// The chunk of a record, and the index of the chunk's first record.
 #[inline]
 fn chunk_of(index: u32) -> (usize, u32) {
     match index / FIRST_RECORDS {
@@ -472,11 +474,11 @@ fn chunk_of(index: u32) -> (usize, u32) {
 
 #[cfg(test)]
 thread_local! {
-    /// Looks at the key of a boundary.
+    /// Reads of a boundary's key.
     static KEY_LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// The start of the tombstone at an entry's offset, or the end if that is meant.
+/// The start of the tombstone at an entry's offset, or its end if the offset has 1 added.
 fn place_of(arena: &Arena, place: Offset) -> Place<'_> {
     #[cfg(test)]
     KEY_LOOKS.set(KEY_LOOKS.get() + 1);
@@ -492,7 +494,7 @@ fn tree_word(entry: &Entry<'_>) -> u64 {
     u64::from_be_bytes(*entry.value.first_chunk().expect("`add` wrote the tree's id"))
 }
 
-/// How many bytes two places have in common, of id and key.
+/// Length of the common prefix of two places, over id and key.
 fn common_bytes(one: Place<'_>, other: Place<'_>) -> usize {
     if one.0 != other.0 {
         return (one.0 ^ other.0).leading_zeros() as usize / 8;
@@ -503,8 +505,8 @@ fn common_bytes(one: Place<'_>, other: Place<'_>) -> usize {
     }
 }
 
-/// Four bytes of id and key behind the first `skip`: no smaller for what comes later. Behind all keys are the
-/// greatest bytes.
+/// Four bytes of id and key behind the first `skip`: a later place has no smaller head. The end behind all
+/// keys has the greatest bytes.
 fn head_of((id, key): Place<'_>, skip: usize) -> u32 {
     let mut bytes = [if key.is_none() { 0xff } else { 0 }; TREE_BYTES + 4];
     bytes[..TREE_BYTES].copy_from_slice(&id.to_be_bytes());

@@ -1,14 +1,14 @@
-//! How much of an empty generation a batch takes at most.
+//! The most room that a batch takes in an empty generation.
 //!
-//! In any order, items with random keys leave nodes half empty, and each is charged for the splits that it
-//! may cause (`inserter`). In the order of their keys, every leaf but the last of its tree is full:
+//! In any order, items with random keys leave nodes half empty, and each item is charged for the splits that
+//! it may cause (`inserter`). In the order of their keys, every leaf but the last of its tree is full:
 //!
 //! - A leaf that fills at the right edge leaves a full node and one with a single key. The full one may be
-//!   copied, to skip more of its keys. So 14 keys take 2 leaves at most.
-//! - The same holds of inner nodes, with a new root at most for each level: 14 leaves take 3 inner nodes at
-//!   most, and 13 of those the same on the next level.
+//!   copied, to skip more bytes of its keys. So 14 keys take 2 leaves at most.
+//! - The same holds for inner nodes, with a new root at most for each level: 14 leaves take 3 inner nodes at
+//!   most, and so do 13 of those on the next level.
 //! - A tree has a first leaf that grows twice, and a first root.
-//! - A further version of a key takes a jump, which is less than its share of a leaf.
+//! - A further version of a key takes a jump, which is smaller than a key's share of a leaf.
 //! - A range tombstone is charged as in any order.
 //!
 //! Pure arithmetic.
@@ -22,7 +22,7 @@ use super::ranges::Ranges;
 
 const LEAF_BYTES: usize = node_bytes(0, SLOTS_COUNT_MAX);
 const INNER_BYTES: usize = node_bytes(1, SLOTS_COUNT_MAX);
-/// Inner nodes that a leaf pays for, of all levels: 3/14, 3/14 of that, and so on; less than 3/11.
+/// Bytes of inner nodes charged to a leaf, for all levels: 3/14, 3/14 of that, and so on; less than 3/11.
 const INNER_SHARE_BYTES: usize = (3 * INNER_BYTES).div_ceil(11);
 const SORTED_KEY_BYTES: usize = (2 * LEAF_BYTES + INNER_SHARE_BYTES).div_ceil(SLOTS_COUNT_MAX);
 const SORTED_TREE_BYTES: usize =
@@ -32,19 +32,19 @@ const _: () = assert!(JUMP_BYTES <= SORTED_KEY_BYTES);
 /// Regions are whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// How much a batch is.
+/// The size of a batch.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct BatchSize {
     pub(crate) items: usize,
-    /// Of them, range tombstones.
+    /// Range tombstones among the items.
     pub(crate) ranges: usize,
-    /// Of range tombstones, start and end.
+    /// Of keys and values; for range tombstones, of start and end.
     pub(crate) key_value_bytes: usize,
-    /// Trees that the items are of, at most.
+    /// Most trees that the items may belong to.
     pub(crate) trees: usize,
 }
 
-/// Bytes that a batch takes at most of an empty generation if it is inserted in the order of its keys.
+/// Most bytes that a batch takes in an empty generation if it is inserted in the order of its keys.
 pub(crate) fn sorted_batch_bytes(size: &BatchSize) -> usize {
     let (_, directory) = Directory::new_bytes(size.trees);
     let keys = size.items.saturating_sub(size.ranges);
@@ -57,13 +57,13 @@ pub(crate) fn sorted_batch_bytes(size: &BatchSize) -> usize {
         .saturating_add(directory)
 }
 
-/// Bytes that an empty generation in a region has for a batch.
+/// Bytes available to a batch in an empty generation of a region.
 pub(crate) fn batch_bytes_max(region_bytes: usize) -> usize {
     let (directory, _) = Directory::new_bytes(0);
     (region_bytes & !7).saturating_sub(Filter::bytes(region_bytes) + directory + Ranges::new_bytes())
 }
 
-/// The smallest region whose empty generation has so many bytes for a batch, in whole pages.
+/// The smallest region, in whole pages, whose empty generation has room for `batch_bytes`.
 pub(crate) fn region_bytes_for(batch_bytes: usize) -> usize {
     let mut region_bytes = batch_bytes.next_multiple_of(PAGE_BYTES);
     while batch_bytes_max(region_bytes) < batch_bytes {

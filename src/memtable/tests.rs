@@ -9,7 +9,7 @@ use crate::base::id::{KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, VALU
 
 type Versions = Vec<(Sequence, ItemKind, Vec<u8>)>;
 
-/// A few bits of pseudo-randomness: the tests are the same in every run.
+/// Pseudo-random bits, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -54,7 +54,7 @@ impl Pair {
         versions.push((self.sequence, kind, value.to_vec()));
     }
 
-    /// What a reader with `bound` sees of a tree, in order.
+    /// The items of a tree that a reader with `bound` sees, in order.
     fn visible(&self, tree: TreeId, bound: Sequence) -> Vec<MemItem<'_>> {
         fn newest<'a>(key: &'a [u8], versions: &'a Versions, bound: Sequence) -> Option<MemItem<'a>> {
             let (sequence, kind, value) = versions.iter().rev().find(|version| version.0 <= bound)?;
@@ -64,7 +64,7 @@ impl Pair {
         keys.filter_map(|(key, versions)| newest(key, versions, bound)).collect()
     }
 
-    /// Every key by get, and the whole tree in both directions.
+    /// Checks every key by get, and the whole tree in both directions.
     fn check_tree(&self, tree: TreeId, bound: Sequence) {
         let expected = self.visible(tree, bound);
         if bound >= self.sequence {
@@ -99,7 +99,7 @@ impl Pair {
         std::iter::successors(first, next).take(count).map(|at| self.generation.item(at)).collect()
     }
 
-    /// Seeks from every kind of bound at `key`, and a few steps each way, turning round in between.
+    /// Checks seeks from every kind of bound at `key`, and a few steps each way with turns in between.
     fn check_from(&self, tree: TreeId, key: &[u8], bound: Sequence) {
         let expected = self.visible(tree, bound);
         let below = expected.partition_point(|item| item.key < key);
@@ -133,7 +133,7 @@ fn head_of(key: &[u8]) -> &[u8] {
     &key[..key.len().min(40)]
 }
 
-/// A key of a small world: few letters, several shared prefixes, lengths around the head's 8 bytes, the empty
+/// A key of a small set: few letters, several shared prefixes, lengths around the head's 8 bytes, the empty
 /// key.
 fn small_key(dice: &mut Dice) -> Vec<u8> {
     let prefix: &[u8] =
@@ -153,7 +153,7 @@ fn random_operations_agree_with_the_twin() {
             let key = small_key(&mut dice);
             let kind = if dice.roll(5) == 0 { ItemKind::Delete } else { ItemKind::Put };
             let value = if kind == ItemKind::Put { vec![b'v'; dice.roll(20)] } else { Vec::new() };
-            // More than the directory has room for at first.
+            // More trees than the directory has room for at first.
             pair.insert(tree(1, 1 + dice.roll(6) as u32), &key, kind, &value);
         }
         for partition in 1..=7 {
@@ -171,7 +171,7 @@ fn random_operations_agree_with_the_twin() {
     }
 }
 
-/// Ascending, descending and interleaved numbers, short and with a long common prefix, stand in order.
+/// Ascending, descending and interleaved numbers, short and with a long common prefix, are kept in order.
 #[test]
 fn sequential_insertions_stand_in_order() {
     let count = if cfg!(miri) { 60 } else { 4000 };
@@ -205,7 +205,7 @@ fn appending_fills_nodes() {
     assert!(index_bytes / count < 24, "{index_bytes} for {count} keys");
 }
 
-/// The longest keys, alike but for their ends, and the longest values are kept and ordered.
+/// The longest keys, equal but for their ends, and the longest values are kept and ordered.
 #[test]
 fn longest_keys_and_values() {
     let mut pair = Pair::new(if cfg!(miri) { 4 << 20 } else { 16 << 20 });
@@ -221,7 +221,7 @@ fn longest_keys_and_values() {
     pair.check_tree(tree(1, 1), 5);
 }
 
-/// Many versions of one key: each bound sees its own, and a key hidden by the bound is stepped over.
+/// Many versions of one key: each bound sees its own, and a scan steps over a key hidden by the bound.
 #[test]
 fn versions_of_one_key() {
     let mut pair = Pair::new(1 << 20);
@@ -234,7 +234,7 @@ fn versions_of_one_key() {
     }
 }
 
-/// An empty generation has nothing, and a tree nobody wrote to has nothing either.
+/// An empty generation has no items, and neither does a tree without writes.
 #[test]
 fn nothing_is_found_where_nothing_is() {
     let mut pair = Pair::new(64 << 10);
@@ -252,7 +252,7 @@ fn nothing_is_found_where_nothing_is() {
     assert!(pair.generation.may_contain(tree(1, 1), pair.secret.hash(b"")));
 }
 
-/// The region comes back once the last reader and the inserter are gone, and not before.
+/// The region is returned once the last reader and the inserter are gone, and not before.
 #[test]
 fn the_region_comes_back() {
     let (generation, inserter) = generation(region(64 << 10));
@@ -262,8 +262,8 @@ fn the_region_comes_back() {
     assert_eq!(Generation::into_region(generation).map(|region| region.bytes()), Some(64 << 10));
 }
 
-/// Fills a generation with batches of `batch` items for as long as `room` allows, and returns how much was
-/// used of 100.
+/// Fills a generation with batches of `batch` items for as long as `room` allows, and returns the used
+/// percentage.
 fn fill(bytes: usize, batch: usize, mut item: impl FnMut(u64) -> (TreeId, Vec<u8>, usize)) -> usize {
     let (generation, mut inserter) = generation(region(bytes));
     let secret = secret();
@@ -282,8 +282,8 @@ fn fill(bytes: usize, batch: usize, mut item: impl FnMut(u64) -> (TreeId, Vec<u8
     }
 }
 
-/// What `room` allows never runs out half-way, for items of many sizes, orders, and many trees; and for
-/// single items it allows nearly the whole region.
+/// A batch that `room` allows never runs out of memory, for items of many sizes, orders, and many trees. For
+/// single items `room` allows nearly the whole region.
 #[test]
 fn room_is_kept_and_used() {
     let bytes = if cfg!(miri) { 24 << 10 } else { 512 << 10 };
@@ -312,7 +312,7 @@ fn room_is_kept_and_used() {
 }
 
 /// The worst orders for splits: full nodes left behind by appending, each split by the next batch; and
-/// batches as large as `room` allows into what is there.
+/// batches as large as `room` allows into existing nodes.
 #[test]
 fn room_holds_for_the_worst_orders() {
     let bytes = if cfg!(miri) { 24 << 10 } else { 512 << 10 };
@@ -344,7 +344,7 @@ fn room_holds_for_the_worst_orders() {
     }
 }
 
-/// Readers beside the inserter find everything within the bound they read, and order in both directions.
+/// Readers beside the inserter find all items within the bound they read, and order in both directions.
 #[test]
 fn readers_run_beside_the_inserter() {
     let count: u64 = if cfg!(miri) { 120 } else { 30_000 };

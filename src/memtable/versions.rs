@@ -1,18 +1,18 @@
-//! Versions of one key: a list from the newest on, with jumps.
+//! Versions of one key: a list, newest first, with jumps.
 //!
-//! A key that is overwritten very often under an older snapshot has a list as long as it was overwritten.
-//! Each version but the first has, beside the one before it, a jump further back, so that a search passes n
-//! versions in O(log n) steps: the skew-binary jump pointers of E. Myers, "An applicative random-access
+//! A key that is overwritten very often has a long list, which readers of an older snapshot must pass. Each
+//! version but the first has, besides the link to the one before it, a jump further back. So a search passes
+//! n versions in O(log n) steps: the skew-binary jump pointers of E. Myers, "An applicative random-access
 //! stack" (1983). A key that is written once has no jump.
 //!
-//! It changes nothing; the inserter writes entry and jump before it publishes them, and neither changes
-//! after.
+//! This module changes nothing. The inserter writes entry and jump before it publishes them, and neither
+//! changes afterwards.
 
 use crate::base::id::Sequence;
 
 use super::arena::{Arena, Entry, Jump, Offset};
 
-/// The newest version, of `newest` and those before it, with a sequence of at most `bound`.
+/// The newest version with a sequence of at most `bound`, from `newest` on backwards.
 #[inline]
 pub(super) fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, Entry<'_>)> {
     let entry = arena.entry(newest);
@@ -30,7 +30,7 @@ fn older_visible(arena: &Arena, mut at: Offset, bound: Sequence) -> Option<(Offs
     }
 }
 
-/// From a version above the bound to an older one that is the one looked for, or above the bound too.
+/// Moves from a version above the bound to an older one, which is the wanted one or above the bound too.
 fn step(arena: &Arena, at: Offset, bound: Sequence) -> Option<Offset> {
     let jump = arena.jump(at).to;
     if jump != at && arena.entry(jump).sequence > bound {
@@ -40,12 +40,12 @@ fn step(arena: &Arena, at: Offset, bound: Sequence) -> Option<Offset> {
     (older != 0).then_some(older)
 }
 
-/// The jump of a version that is added to the list that begins with `older`.
+/// The jump of a new version of the key whose newest version is `older`.
 pub(super) fn jump_of_next(arena: &Arena, older: Offset) -> Jump {
     let before = arena.jump(older);
     let further = arena.jump(before.to);
     let furthest = arena.jump(further.to);
-    // Two jumps of one length become one over both.
+    // Two jumps of equal length are joined to one.
     let is_pair = before.depth - further.depth == further.depth - furthest.depth;
     Jump { to: if is_pair { further.to } else { older }, depth: before.depth + 1 }
 }
@@ -56,7 +56,7 @@ mod tests {
     use crate::base::id::ItemKind;
     use crate::base::region::Region;
 
-    /// A list of versions with these sequences, oldest first, and where each lies.
+    /// Adds versions with these sequences, oldest first; returns their offsets.
     fn list(arena: &Arena, bump: &mut crate::memtable::arena::Bump, sequences: &[Sequence]) -> Vec<Offset> {
         let mut versions: Vec<Offset> = Vec::new();
         for &sequence in sequences {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Every bound finds what a walk of the plain list finds, also where sequences are equal.
+        /// Every bound finds the same version as a walk of the plain list, also where sequences are equal.
         #[test]
         fn jumps_find_what_the_list_has(gaps in proptest::collection::vec(0u64..3, 1..200)) {
             let mut sequence = 1;
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// A search over n versions takes at most 3 log2(n) steps, about 40 for 400,000, to whichever it goes.
+    /// A search over n versions takes at most 3 log2(n) steps, about 40 for 400,000, for any bound.
     #[test]
     fn many_versions_are_few_steps() {
         let count: u64 = if cfg!(miri) { 300 } else { 400_000 };

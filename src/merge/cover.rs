@@ -1,26 +1,28 @@
-//! What range tombstones hide from a merge, in either direction.
+//! The effect of range tombstones on a merge, in either direction.
 //!
-//! Sources stand newest first. A range tombstone of a source hides what every older one has of its keys. In
-//! its own source it hides what has a lower sequence: in a memtable, that is; tables hold no item that a
-//! range of theirs hides, and no sequences, so a table's ranges have sequence 0 and its items the greatest.
+//! Sources are ordered newest first. A range tombstone of a source hides all items of older sources in its
+//! keys. In its own source it hides items with a lower sequence; this happens only in memtables. A table
+//! holds no item that its own ranges hide, and no sequences, so its ranges have sequence 0 and its items the
+//! greatest sequence.
 //!
-//! For each source with range tombstones it keeps the stretch of keys around the merge's place over which the
-//! source says the same, and asks for another one only when the merge has left it: where nothing is deleted
-//! in ranges that is nothing, and elsewhere a comparison an item for each such source. What is hidden by a
-//! newer source is left in one step: whoever merges seeks the hidden source to the end of the stretch.
+//! For each source with range tombstones, [`Covers`] caches the stretch of keys around the merge's position
+//! over which the source's answer is the same. It asks the source again only when the merge leaves the
+//! stretch. So merges without range tombstones pay nothing, and others pay one comparison an item for each
+//! such source. Items hidden by a newer source are skipped in one step: the caller seeks the hidden source to
+//! the end of the stretch.
 //!
 //! Called by [`super::Merge`] and by scans. A plain value of one thread.
 //!
-//! Invariant: a stretch that was asked for holds as long as the sources are those it was made for.
+//! Invariant: a stretch stays valid as long as the sources are those that it was computed for.
 
 use crate::base::id::Sequence;
 use crate::base::step::Direction;
 
-/// What a source without sequences says of its items and of its ranges.
+/// The sequence numbers of items and of ranges in a source without sequences.
 pub(crate) const ITEM_SEQUENCE: Sequence = Sequence::MAX;
 pub(crate) const RANGE_SEQUENCE: Sequence = 0;
 
-/// Keys of which a source says the same. Filled anew and again, so that nothing is allocated each time.
+/// A stretch of keys with one answer of a source. The buffers are reused, so that no update allocates.
 #[derive(Default, Debug)]
 pub(crate) struct Stretch {
     cover: Option<Sequence>,
@@ -29,8 +31,8 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// The keys from `from` to before `to`, which is empty for all from `from` on, are covered by a range
-    /// tombstone of that sequence, or by none.
+    /// Sets the keys from `from` to before `to`; an empty `to` means no end. They are covered by a range
+    /// tombstone of sequence `cover`, or by none.
     pub(crate) fn set(&mut self, cover: Option<Sequence>, from: &[u8], to: &[u8]) {
         self.cover = cover;
         self.from.clear();
@@ -43,8 +45,8 @@ impl Stretch {
         self.from.as_slice() <= key && (self.to.is_empty() || key < self.to.as_slice())
     }
 
-    /// What is behind the stretch in that direction: the first key forward, what comes after the last
-    /// backward; `None` if nothing is.
+    /// The edge of the stretch in that direction: forward, the first key behind it; backward, the exclusive
+    /// bound of the keys before it. `None` if no key is beyond.
     pub(crate) fn beyond(&self, direction: Direction) -> Option<&[u8]> {
         let edge = match direction {
             Direction::Forward => &self.to,
@@ -54,37 +56,37 @@ impl Stretch {
     }
 }
 
-/// Why an item is not to be seen.
+/// The reason why an item is hidden.
 #[derive(Debug)]
 pub(crate) enum Hidden<'c> {
-    /// A newer range tombstone of its own source covers it.
+    /// A newer range tombstone of the item's own source covers it.
     ByOwn,
-    /// A newer source covers it and everything in the stretch.
+    /// A newer source covers the item and every key of the stretch.
     ByNewer(&'c Stretch),
 }
 
-/// Sources with range tombstones, and the stretches around a merge's place.
+/// Sources with range tombstones, and the stretches around a merge's position.
 #[derive(Default, Debug)]
 pub(crate) struct Covers {
     /// Newest first.
     sources: Vec<(usize, Stretch)>,
-    /// Sources of which the stretch is known, from the first on.
+    /// The number of sources, from the first on, with a known stretch.
     known_count: usize,
 }
 
 impl Covers {
-    /// For the sources that have range tombstones, newest first.
+    /// Covers of the sources that have range tombstones, newest first.
     pub(crate) fn new(sources: impl Iterator<Item = usize>) -> Covers {
         Covers { sources: sources.map(|source| (source, Stretch::default())).collect(), known_count: 0 }
     }
 
-    /// Whether nothing is hidden by a range tombstone.
+    /// Whether no source has range tombstones.
     pub(crate) fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// Whether the item of `key` and that sequence in `source` is hidden. `look` fills in what a source says
-    /// of the keys around one.
+    /// Whether the item of `key` with that sequence in `source` is hidden. `look` fills in the stretch of a
+    /// source around a key.
     pub(crate) fn hidden(
         &mut self,
         key: &[u8],

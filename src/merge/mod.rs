@@ -1,21 +1,21 @@
-//! Merging of sorted sources: the only one, for scans, flushes and compactions.
+//! Merging of sorted sources: the only implementation, for scans, flushes and compactions.
 //!
-//! [`LoserTree`] says which of `k` sources is next, in either direction, and holds no source: a scan keeps
-//! sources that may have to wait and asks it directly. [`Merge`] is the whole ascending merge over sources
-//! that block, for flushes and compactions. [`Covers`] says which items range tombstones hide, to both. It is
-//! not a filter: tombstones come out as items, and who may drop one is decided by the caller; what becomes of
-//! the range tombstones themselves is the caller's business too.
+//! [`LoserTree`] picks the next of `k` sources, in either direction, and holds no source. A scan, whose
+//! sources may have to wait, uses the tree directly. [`Merge`] is the whole ascending merge over blocking
+//! sources, for flushes and compactions. [`Covers`] tells both which items range tombstones hide. A merge is
+//! no filter: tombstones come out as items, and the caller decides which of them to drop. The caller also
+//! handles the range tombstones themselves.
 //!
 //! Called by write (flush), compact (merge job) and read (scan). Plain values of one thread.
 //!
 //! Invariants:
 //! 1. Every source is strictly ascending (in the direction of the merge): it holds a key at most once.
-//! 2. Sources stand newest first: of equal keys the one of the lower source is the newer version.
+//! 2. Sources are ordered newest first: of equal keys the item of the lower source is the newer version.
 //! 3. A [`Merge`] yields each key of any source exactly once, in order, with the newest version's kind and
 //!    value.
-//! 4. Nothing is allocated an item: one buffer for a key is reused.
-//! 5. What a range tombstone hides is told from what is to be seen, and left one by one, so that a caller who
-//!    works in bounded pieces may stop between.
+//! 4. No item costs an allocation: one buffer for a key is reused.
+//! 5. Items hidden by a range tombstone are marked and left one by one, so that a caller that works in
+//!    bounded pieces may stop between them.
 
 mod cover;
 mod tree;
@@ -27,7 +27,7 @@ use crate::base::error::Result;
 use crate::base::id::{ItemKind, Sequence};
 use crate::base::step::Direction;
 
-/// A key with what one source says of it.
+/// A key with its version in one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Item<'a> {
     pub(crate) key: &'a [u8],
@@ -36,15 +36,15 @@ pub(crate) struct Item<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// A source of a [`Merge`]: it stands on an item or at its end, and may wait for the device when it moves.
+/// A source of a [`Merge`]: it stands on an item or at its end, and may block on the device when it moves.
 pub(crate) trait Source {
-    /// The item it stands on; `None` at the end. Cheap: asked several times an item.
+    /// The current item; `None` at the end. Cheap: called several times an item.
     fn item(&self) -> Option<Item<'_>>;
 
     /// Moves to the next item, whose key is greater. Not called at the end.
     ///
     /// # Errors
-    /// What the device or the bytes said; the source is then only dropped.
+    /// The error of the read or of a check; the source is then only dropped.
     fn advance(&mut self) -> Result<()>;
 
     /// The item's sequence, if the source knows it.
@@ -57,7 +57,7 @@ pub(crate) trait Source {
         false
     }
 
-    /// What its range tombstones say of the keys around one.
+    /// Sets `stretch` to the keys around `key` with the same answer of the source's range tombstones.
     fn stretch(&self, _key: &[u8], stretch: &mut Stretch) {
         stretch.set(None, &[], &[]);
     }
@@ -85,12 +85,12 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// What a turn of work done in bounded pieces has come to.
+/// The state of bounded work after a turn.
 #[derive(Debug)]
 pub(crate) enum Progress<T> {
-    /// There is more to do: another turn.
+    /// More work is left for another turn.
     More,
-    /// It is done. No more turns.
+    /// The work is done; there are no more turns.
     Done(T),
 }
 
@@ -102,29 +102,29 @@ pub(crate) struct Consumed {
 }
 
 impl Consumed {
-    /// Adds what another merge has left behind.
+    /// Adds the counts of another merge.
     pub(crate) fn add(&mut self, other: Consumed) {
         self.items += other.items;
         self.key_value_bytes += other.key_value_bytes;
     }
 }
 
-/// The newest version of every key of several sources, ascending. Costs about log2(sources) comparisons an
-/// item, and nothing but the source's own step while one source alone is left.
+/// The newest version of every key of several sources, ascending. An item costs about log2(sources)
+/// comparisons; while a single source is left, only the source's own step.
 pub(crate) struct Merge<S: Source> {
     /// Newest first.
     sources: Vec<S>,
     tree: LoserTree,
-    /// The key that is being left, kept while older versions of it are skipped.
+    /// The key that the merge is leaving, while older versions of it are skipped.
     left_key: Vec<u8>,
     consumed: Consumed,
     covers: Covers,
-    /// A range tombstone hides the item it stands on.
+    /// Whether a range tombstone hides the current item.
     is_hidden: bool,
 }
 
 impl<S: Source> Merge<S> {
-    /// A merge of sources given newest first, each standing on its first item.
+    /// A merge of sources in the order newest first, each on its first item.
     #[cfg(test)]
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
         Merge::with_prefix(sources, &[])
@@ -142,35 +142,35 @@ impl<S: Source> Merge<S> {
         merge
     }
 
-    /// The newest version of the next key; `None` when every source is at its end.
+    /// The newest version of the next key; `None` if every source is at its end.
     #[inline]
     pub(crate) fn item(&self) -> Option<Item<'_>> {
         self.sources[self.tree.winner()?].item()
     }
 
-    /// The source of that item.
+    /// The source of the current item.
     #[inline]
     pub(crate) fn source(&self) -> Option<&S> {
         self.tree.winner().map(|winner| &self.sources[winner])
     }
 
-    /// Whether a range tombstone hides the item: it is only to be left.
+    /// Whether a range tombstone hides the item, so that the caller only advances.
     #[inline]
     pub(crate) fn is_hidden(&self) -> bool {
         self.is_hidden
     }
 
-    /// Leaves the item, and every older version of its key. Nothing to do at the end.
+    /// Leaves the item and all older versions of its key. Does nothing at the end.
     ///
     /// # Errors
-    /// What a source said; the merge is then only dropped.
+    /// The error of a source; the merge is then only dropped.
     pub(crate) fn advance(&mut self) -> Result<()> {
         self.leave()?;
         self.look();
         Ok(())
     }
 
-    /// Finds out whether the item is hidden.
+    /// Updates whether the item is hidden.
     #[inline]
     fn look(&mut self) {
         if !self.covers.is_empty() {
@@ -188,7 +188,7 @@ impl<S: Source> Merge<S> {
 
     fn leave(&mut self) -> Result<()> {
         let Some(winner) = self.tree.winner() else { return Ok(()) };
-        // Older versions of a hidden one are hidden too, and looked at by themselves.
+        // Older versions of a hidden item are hidden too, and are checked one by one.
         if self.is_hidden || !self.tree.may_be_tied() {
             return self.step(winner);
         }
@@ -211,7 +211,7 @@ impl<S: Source> Merge<S> {
         &self.sources
     }
 
-    /// What has been left behind so far.
+    /// Items left so far.
     pub(crate) fn consumed(&self) -> Consumed {
         self.consumed
     }

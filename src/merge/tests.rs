@@ -1,4 +1,4 @@
-//! Merges against a naive one.
+//! Merges compared with a naive implementation.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::error::Error;
 
-/// A source in memory; fails on the step that `fail_in` counts down to.
+/// A source in memory; it fails on the step that `fail_in` counts down to.
 struct List {
     items: Vec<(Vec<u8>, ItemKind, Vec<u8>)>,
     at: usize,
@@ -33,8 +33,7 @@ impl Source for List {
     }
 }
 
-/// Keys of few bytes, so that sources share many; some behind a long common prefix, some that look like an
-/// end.
+/// Short keys, so that sources share many; some with a long common prefix, some that rank like an end.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     let short = prop::collection::vec(0u8..3, 0..4);
     let long = (prop::sample::select(vec![7usize, 8, 9, 30]), prop::collection::vec(0u8..3, 0..3)).prop_map(
@@ -56,7 +55,7 @@ fn source_keys() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
     )
 }
 
-/// Every (key, source) in the order a merge must give it.
+/// Every (key, source) in the expected order of a merge.
 fn naive(sources: &[Vec<Vec<u8>>], direction: Direction) -> Vec<(Vec<u8>, usize)> {
     let mut all: Vec<(Vec<u8>, usize)> = sources
         .iter()
@@ -123,7 +122,8 @@ fn lists(sources: &[Vec<Vec<u8>>]) -> Vec<List> {
         .collect()
 }
 
-/// The winner leads up to the next best of the others, wherever that lost, and not as far as it.
+/// The winner leads up to the second-best key, at any place of that source in the tree, and not as far as
+/// that key.
 #[test]
 fn the_winner_leads_up_to_the_next_best() {
     let keys: [&[u8]; 5] = [b"h", b"c", b"a", b"e", b"m"];
@@ -139,8 +139,8 @@ fn the_winner_leads_up_to_the_next_best() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Both directions give every key of every source in order, the newer of equal keys first, whatever
-    /// prefix was announced.
+    /// Both directions yield every key of every source in order, the newer of equal keys first, for any
+    /// announced prefix.
     #[test]
     fn the_tree_orders_like_a_sort(sources in source_keys(), shared_prefix in keys()) {
         for direction in [Direction::Forward, Direction::Backward] {
@@ -148,7 +148,7 @@ proptest! {
         }
     }
 
-    /// A merge gives each key once with its newest version, and counts what it has left behind.
+    /// A merge yields each key once with its newest version, and counts the items it left.
     #[test]
     fn a_merge_keeps_the_newest_version(sources in source_keys(), shared_prefix in keys()) {
         let mut newest = BTreeMap::new();
@@ -173,7 +173,7 @@ proptest! {
     }
 }
 
-/// A rebuild after every source moved anywhere forgets what was before.
+/// A rebuild after arbitrary moves of all sources keeps no old state.
 #[test]
 fn a_rebuild_starts_over() {
     let first = [Some(b"b".as_slice()), None, Some(b"a")];
@@ -188,8 +188,8 @@ fn a_rebuild_starts_over() {
     assert_eq!((tree.winner(), tree.live_count()), (None, 0));
 }
 
-/// Keys that differ in their first eight bytes are never asked for again: log2(k) matches, no key read but
-/// the mover's.
+/// Keys that differ in their first eight bytes are not read again: log2(k) matches read only the moved
+/// source's key.
 #[test]
 fn prefixes_decide_without_keys() {
     let keys: Vec<[u8; 12]> = (0..16u8).map(|n| [n * 7 % 16; 12]).collect();
@@ -205,7 +205,7 @@ fn prefixes_decide_without_keys() {
     assert_eq!(asked.get(), 1);
 }
 
-/// A source's error comes out of the merge, also when it happens while an older version is skipped.
+/// A source's error ends the merge, also while an older version is skipped.
 #[test]
 fn an_error_of_a_source_ends_the_merge() {
     let key = vec![b"a".to_vec(), b"b".to_vec()];
@@ -217,7 +217,7 @@ fn an_error_of_a_source_ends_the_merge() {
     }
 }
 
-/// A source with ranges: each hides what older sources have.
+/// A source with ranges, each of which hides items of older sources.
 struct Ranged {
     list: List,
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
@@ -257,7 +257,8 @@ fn is_covered(ranges: &[(Vec<u8>, Vec<u8>)], key: &[u8]) -> bool {
 }
 
 proptest! {
-    /// What comes out unhidden is what no range of a newer source has, each key once, the newest version.
+    /// The unhidden items are those that no range of a newer source covers, each key once, in its newest
+    /// version.
     #[test]
     fn ranges_hide_what_is_older(
         sources in prop::collection::vec(

@@ -1,12 +1,12 @@
-//! How many runs a get may wait for at once (setting `search`).
+//! The number of runs that a get may wait for at once (setting `search`).
 //!
-//! Asked by a get that would read from the device, and by no other. Any thread.
+//! Called only by a get that has to read from the device. Any thread.
 //!
 //! The parallel searches of LSM-trie (Cheng et al., SPE 2020: two threads a get) and Drizard (section 2.6: a
-//! thread a component) are always wide. With F for the share of gets that the newer run decides, t for a
-//! read, q for reads in flight and Q for half of what the device takes, that saves (1 - F) t and costs
-//! F t (q / Q)². A run whose filter lets the key pass decides but for one get in some hundred, so F is nearly
-//! 1 there and another read would be in vain.
+//! thread a component) always search runs in parallel. Let F be the share of gets that the newer run decides,
+//! t the time of a read, q the reads in flight and Q half of the reads that the device takes at once. A
+//! parallel read then saves (1 - F) t and costs F t (q / Q)². If a run's filter lets the key pass, the run
+//! decides in all but one get of some hundred. So F is nearly 1 there, and a second read would be wasted.
 
 use crate::base::load::DeviceLoad;
 use crate::base::sync::Arc;
@@ -16,26 +16,26 @@ use crate::base::sync::Arc;
 pub(crate) enum Search {
     /// One run after another.
     Serial,
-    /// So many at once, 8 at most.
+    /// This many runs at once, 8 at most.
     Parallel(usize),
-    /// Two while it is open what the first will say and the device has little to do.
+    /// Two while the first may not decide and the device has few reads.
     Adaptive,
 }
 
-/// With so many reads in flight the device has something to do: a quarter of Q, 32, so that being wide pays
+/// From this many reads in flight on, gets are serial. It is a quarter of Q = 32, so that parallel reads pay
 /// while F is less than 0.94.
 pub(super) const READS_FEW: u64 = 8;
-/// More would read in vain more often than they save.
+/// With more, wasted reads would cost more than parallel ones save.
 const LANES_ADAPTIVE: usize = 2;
 
-/// What is known of F where a get needs a block.
+/// An estimate of F where a get needs a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Chance {
     /// Nearly 1.
     Likely,
     Open,
-    /// Small: a node of a trie is asked, whose filters tell of all its runs. Mostly the last node on the way
-    /// has the key, so that each page asked for with those before it saves the wait for it.
+    /// Small: a node of a trie is searched, and its filters cover all its runs. Mostly the last node on the
+    /// way has the key, so every page read together with earlier ones saves a wait.
     Node,
 }
 
@@ -51,7 +51,8 @@ impl Breadth {
         Breadth { search, load }
     }
 
-    /// How many runs may be waited for at once, or of a trie nodes. `chance`: that the first of them decides.
+    /// Most runs, or nodes of a trie, that a get may wait for at once. `chance` estimates whether the first
+    /// of them decides.
     pub(super) fn lanes_max(&self, chance: Chance) -> usize {
         match self.search {
             Search::Serial => 1,
@@ -59,7 +60,7 @@ impl Breadth {
             Search::Adaptive if chance == Chance::Likely => 1,
             Search::Adaptive => match (READS_FEW.saturating_sub(self.load.awaited()), chance) {
                 (0, _) => 1,
-                // Reads of several gets together stay few.
+                // The reads of several gets together stay few.
                 (few, Chance::Node) => few as usize,
                 _ => LANES_ADAPTIVE,
             },

@@ -2,13 +2,13 @@
 //! decides.
 //!
 //! One machine for every driver. Between calls it keeps numbers and counted blocks only, never a reference
-//! into view, memtable or cache. `probe`: looking into one table. `wide`: waiting for several runs at once.
+//! into view, memtable or cache. `probe`: searching one table. `wide`: waiting for several runs at once.
 //!
 //! Invariants:
-//! 1. A run decides only after every newer one has said no, and is looked into only then or while a newer one
-//!    waits for the device.
-//! 2. A filter that says no, and bounds that exclude the key, cost no read; nor do fences that tell large
-//!    values' keys.
+//! 1. A run decides only after all newer runs are known not to have the key. It is searched only then, or
+//!    while a newer run waits for the device.
+//! 2. A negative filter, and bounds that exclude the key, cost no read; neither do fences that hold the keys
+//!    of large values.
 //! 3. A range tombstone of a run that covers the key ends the search, unless the run has an item of the key.
 
 mod probe;
@@ -31,24 +31,24 @@ use super::trace::{Saw, Stage, Tracer};
 use probe::{Call, Position, Probed, Seek};
 use wide::Lanes;
 
-/// What is looked up.
+/// The lookup's arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op<'a> {
     pub(crate) tree: TreeId,
     pub(crate) key: &'a [u8],
     pub(crate) hash: KeyHash,
-    /// Versions after it are not seen. Read after the view was pinned.
+    /// Newer versions are invisible. Read after the view was pinned.
     pub(crate) bound: Sequence,
     pub(crate) wants: Wants,
-    /// How many runs may be waited for at once; without it one after another.
+    /// Bounds the number of runs to wait for at once; `None`: one after another.
     pub(crate) breadth: Option<&'a Breadth>,
 }
 
-/// What a lookup is for.
+/// The result that a lookup needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wants {
     Value,
-    /// Whether there is a value: of a large one, known without reading it, the value found is empty.
+    /// Whether there is a value. If fences alone show a large value, an empty one is returned instead.
     Presence,
 }
 
@@ -72,39 +72,39 @@ impl Lookup<'_> {
     }
 }
 
-/// The machine: where the search is, and what it waits for.
+/// The machine: the position of the search, and the blocks it waits for.
 #[derive(Debug)]
 pub(crate) struct Get {
     at: Position,
-    /// Runs before the present one.
+    /// Number of runs before the present one.
     passed: usize,
     found: FoundTables,
     waits: Waits,
 }
 
-/// What a get waits for.
+/// The blocks that a get waits for.
 #[derive(Debug)]
 enum Waits {
     Nothing,
-    /// Not always what is needed next: a page may have come to stay in memory since.
+    /// Not always the next block needed: a page may have become pinned in memory since.
     Block(BlockAddress),
-    /// The search proper goes on behind them.
+    /// `Get::at` is behind the last lane.
     Lanes(Box<Lanes>),
 }
 
-/// The tables of the first runs that may hold the key, by number; found once, when their filters are asked
-/// for.
+/// For the first runs, the number of the table that may hold the key; found once, when the filters are
+/// prefetched.
 type FoundTables = [u32; FOUND_RUNS];
-/// Runs that are looked at before the search begins; most trees have no more.
+/// Number of runs for which tables are found before the search begins; most trees have no more.
 const FOUND_RUNS: usize = 4;
 const NO_TABLE: u32 = u32::MAX;
 
 thread_local! {
-    /// The number of the run in whose data block this thread's last get ended, or which it waited for first,
-    /// in whatever tree of whatever store. A guess: it decides what is asked of the processor, and no answer.
+    /// The number of the run in whose data block this thread's last get ended, or for which it waited first,
+    /// in any tree of any store. A guess: it decides which memory is prefetched, and never a result.
     static LAST_FOUND: Cell<usize> = const { Cell::new(NOWHERE) };
 }
-/// In no data block.
+/// The last get ended in no data block.
 const NOWHERE: usize = usize::MAX;
 
 impl Get {
@@ -123,14 +123,14 @@ impl Get {
         tracer.enter(Stage::MtGet, 0);
         let step = get.search(view, tree, &mut Call { op, cache, pin, tracer, tree, answer: None, ahead });
         let found = if matches!(get.at.seek, Seek::Data(_)) { get.passed } else { NOWHERE };
-        // Of a thread that ends there may be nothing left to keep it in: then there are no guesses.
+        // A thread that is ending may have lost its thread-locals: then there are no guesses.
         let _ = LAST_FOUND.try_with(|last| last.set(found));
         (get, step)
     }
 
-    /// Asks for the line of the fences in the run that had the key of this thread's last get, while the
-    /// filters' lines are on their way: two waits become one, where one run has most keys, among the first
-    /// that are looked at before the search. In vain for a key that is not there.
+    /// Prefetches the fence line in the run that had the key of this thread's last get, while the filters'
+    /// lines are being fetched. If one of the first runs has most keys, this turns two memory waits into one.
+    /// It is wasted for a key that is not found.
     #[inline(always)]
     pub(super) fn look_ahead<'v>(&self, op: &Op<'_>, tree: &'v Tree) -> Option<(&'v Table, FenceLine)> {
         let number = LAST_FOUND.try_with(Cell::get).ok()?;
@@ -140,22 +140,21 @@ impl Get {
         Some((table, table.prefetch_fence(op.key)?))
     }
 
-    /// The block in which the search ended, which had the newest version, if it was one of `tree`.
+    /// The block in which the search ended, which had the newest version, if the block is in `tree`.
     pub(crate) fn data_address(&self, tree: &Tree, key: &[u8]) -> Option<BlockAddress> {
         let (Seek::Data(block) | Seek::Item(block, _)) = &self.at.seek else { return None };
         let run = tree.run(self.at.level, self.at.run, key)?;
         Some(run.tables().get(self.at.table)?.table.address_of(block))
     }
 
-    /// A get that has asked the processor for what it looks at first, and goes on as after a touch. `tree`:
-    /// what the view has of the tree.
+    /// A get that has prefetched the memory that it reads first, and is resumed by `touched`. `tree` is the
+    /// view's version of the tree.
     #[inline]
     pub(crate) fn begin(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> Get {
         Get { at: Position::START, passed: 0, found: find_tables(op, view, tree), waits: Waits::Nothing }
     }
 
-    /// Goes on after a touch. `tree` as when it was begun.
-    // Into its caller: gets that take turns are resumed several times each, for a few lines each time.
+    /// Resumes after a touch. `tree` is that given to `begin`.
     #[inline(always)]
     pub(crate) fn touched<'p, T: Tracer>(
         &mut self,
@@ -170,8 +169,8 @@ impl Get {
         self.search(view, tree, &mut Call { op, cache, pin, tracer, tree, answer: None, ahead: None })
     }
 
-    /// Goes on with a block that was asked for, in whatever order they come. A failed read ends the get
-    /// unless a newer run has the key: its own may hold it.
+    /// Resumes with a block that was asked for; blocks may come in any order. A failed read ends the get
+    /// unless a newer run has the key: the failed block may hold it.
     pub(crate) fn resume<'p, T: Tracer>(
         &mut self,
         op: &Op<'_>,
@@ -237,7 +236,7 @@ impl Get {
         Step::Ask(Reads::from_buf([Read { ask: 0, block }]))
     }
 
-    /// Goes on until a table has something of the key, or needs what is not here; `None` behind the last run.
+    /// Continues until a table has an answer for the key, or needs a block; `None` behind the last run.
     #[cold]
     fn advance<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Option<Probed<'p>> {
         while let Some(table) = self.candidate(tree, call) {
@@ -260,7 +259,7 @@ impl Get {
         self.at.seek = Seek::Table;
     }
 
-    /// The table of the present run that may hold the key, or of the next run that has one.
+    /// The table of the present run that may hold the key, or of the next run with such a table.
     #[inline(always)]
     fn candidate<'v, T: Tracer>(&mut self, tree: &'v Tree, call: &mut Call<'_, '_, T>) -> Option<&'v Table> {
         call.tracer.enter(Stage::FileFind, 0);
@@ -290,8 +289,8 @@ impl Get {
     }
 }
 
-/// The tables of the first runs that may hold the key. And asks the processor for the lines of all filters
-/// that may be asked about it, so that they come at once: of memtables and of every run's table.
+/// Finds the tables of the first runs that may hold the key. Prefetches all filter lines that the search may
+/// need, of memtables and of every run's table, so that they are fetched at the same time.
 fn find_tables(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> FoundTables {
     view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
     let mut found = [NO_TABLE; FOUND_RUNS];

@@ -1,4 +1,4 @@
-//! Lookups and scans as state machines: they say which blocks they need and are resumed with them.
+//! Lookups and scans as state machines: they return the blocks that they need, and are resumed with them.
 //!
 //! Nothing here reads a file, takes a lock, asks the clock or waits. Drivers in `engine` do.
 

@@ -1,27 +1,28 @@
 //! A scan: every source of a tree merged in key order, newest version of a key first, in one direction.
 //!
-//! Sources are the memtable generations, newest first, then the runs, newest first. The caller brings the
-//! view at each step. Between steps the machine keeps positions, keys, table handles and counted blocks, and
-//! no view: memtables are freed beside an idle scan. Its positions are of one view. In another one, which has
-//! to hold the same items, it seeks behind the key that it left last. Asks are numbered by source, so the
-//! first blocks of all runs go out together.
+//! Sources are the memtable generations, newest first, then the runs, newest first. The caller passes the
+//! view at each step. Between steps the machine keeps positions, keys, table handles and counted blocks, but
+//! no view: memtables can be freed while a scan is idle. Its positions belong to one view. In another view,
+//! which has to hold the same items, it seeks behind the last key it left. Asks are numbered by source, so
+//! the first blocks of all runs go out together.
 //!
-//! The blocks that it keeps between steps are granted by the role `iterators` ([`held`]).
+//! The role `iterators` grants the blocks that it keeps between steps ([`held`]).
 //!
-//! A source that goes on past its first block reads ahead: each time it finds a block missing, it asks for
-//! four times as much of what follows, up to a MiB and a share of the cache, which holds what
-//! is read ahead like any other block. So a scan of a few blocks reads few, and one of many few times. What
-//! is much is read apart, by another thread, and asked for before it is needed: [`Scan::take_apart`].
+//! A source that goes on past its first block reads ahead. At each missing block it asks for four times as
+//! many of the following bytes as before, up to a maximum and a share of the cache (see `source`). The cache
+//! holds blocks read ahead like any others. So a short scan reads few blocks, and a long one needs few
+//! requests. Large windows are read apart, by another thread, and asked for before they are needed:
+//! [`Scan::take_apart`].
 //!
 //! Invariants:
 //! 1. A key is yielded only once every source stands at or past it.
-//! 2. Of equal keys the newest source's is taken, the others are skipped; a tombstone yields nothing.
-//! 3. What a range tombstone of a newer source hides is left by one seek of each source that has some of it,
-//!    whatever is there. What one hides in its own memtable is left item by item, in memory.
-//! 4. Items of the winner's block that come before every other source's are yielded without a match
-//!    ([`lead`]); meanwhile `merge` has the winner where it was when it was found to lead, before all others
-//!    as well.
-//! 5. The key of every source is at hand without a view, and so is the value of the item that it stands at.
+//! 2. Of equal keys the newest source's item is taken, the others are skipped; a tombstone yields nothing.
+//! 3. If a range tombstone of a newer source hides a stretch, each source with items in the stretch leaves it
+//!    by one seek, for any number of items. Items hidden by a tombstone in their own memtable are passed one
+//!    by one, in memory.
+//! 4. Items of the winner's block that precede every other source's are yielded without a match ([`lead`]).
+//!    Meanwhile `merge` has the winner at the item where the lead was found, which also precedes all others.
+//! 5. The current key of every source can be read without a view, and so can the value of the current item.
 
 mod batch;
 mod held;
@@ -60,10 +61,10 @@ use region::Region;
 pub(crate) use short::{Filled, ITEMS_MAX, Wanted, fill};
 use source::{BLOCK_LINES, MemorySource, RunSource, Source, key_of, kind_of, sequence_of};
 
-/// Of the cache, the share that all sources of a scan may fill ahead.
+/// The read-ahead of all sources of a scan is at most this fraction of the cache.
 const AHEAD_CACHE_SHARE: usize = 16;
 
-/// What a source needs before it stands at an item or at its end.
+/// The block that a source needs before it stands at an item or at its end.
 enum Need {
     Nothing,
     Block(BlockAddress),
@@ -75,40 +76,40 @@ fn ahead_bytes_max(cache: &Cache) -> usize {
 
 /// The machine.
 pub(crate) struct Scan {
-    /// The view that the sources are of: its address is no other view's while this is kept.
+    /// The view of the sources' positions; no other view has its address while this is kept.
     view: Weak<View>,
     sight: Sight,
-    /// In a hashed tree, the part of it within the region.
+    /// In a hashed tree, the part of the range within the region.
     range: Range,
     region: Option<Region>,
     direction: Direction,
-    /// Where it was last told to begin.
+    /// The start given by the last seek.
     from: Bound<Vec<u8>>,
     sources: Vec<Source>,
     merge: LoserTree,
     covers: Covers,
-    /// Where the winner goes on, if a newer source hides all that is before.
+    /// The position to which the winner moves if a newer source hides it.
     skip_to: SkipTo,
-    /// Sources not positioned yet, and those of them whose ask is in flight.
+    /// Sources not positioned yet, and their asks in flight.
     unready: Vec<Waiting>,
-    /// The sources are positioned, and what a seek leads to has been asked of the processor.
+    /// The sources are positioned, and the memory that a seek leads to was prefetched.
     is_touched: bool,
-    /// Everything is positioned and `merge` is built.
+    /// All sources stand at an item or their end, and `merge` is built.
     is_merged: bool,
-    /// The last key that was left while others may stand on it: older versions of it are skipped.
+    /// The last key left while other sources may stand on it: its older versions are skipped.
     key: Vec<u8>,
     has_key: bool,
     winner: Option<usize>,
-    /// The value of the item it stands at, unless that is in a block at hand.
+    /// The value of the current item, unless the item is in a block held.
     value: Vec<u8>,
     /// The winner is the next item, in a memtable, and its value was not copied yet.
     is_found: bool,
     lead: Lead,
-    /// For the blocks it holds between steps.
+    /// The grant for the blocks held between steps.
     grant: Option<Grant>,
-    /// It may hold other blocks than when it was granted them.
+    /// The blocks held may differ from those granted.
     is_held_anew: bool,
-    /// Deleted keys that it has passed since it was last asked for an item.
+    /// Deleted keys passed since the caller last asked for an item.
     passed: Passed,
     /// See [`Scan::take_apart`].
     apart: Vec<BlockAddress>,
@@ -122,8 +123,7 @@ struct Waiting {
 }
 
 impl Scan {
-    /// A scan that stands before the first item of `range` in `direction`; nothing is looked at before
-    /// `advance`.
+    /// A scan before the first item of `range` in `direction`; nothing is read before `advance`.
     pub(crate) fn new(sight: Sight, range: Range, direction: Direction) -> Scan {
         let mut scan = Scan {
             view: Weak::new(),
@@ -154,23 +154,23 @@ impl Scan {
         scan
     }
 
-    /// Whether it is positioned in that view: answers to what it asked for are of use in no other one.
+    /// Whether the scan is positioned in that view: answers to its asks are valid in this view only.
     pub(crate) fn is_of(&self, view: Loaded<'_, View>) -> bool {
         std::ptr::eq(self.view.as_ptr(), view.get())
     }
 
-    /// Stands anew: before the first item at or after `key` (before it, going backward) that is in the range.
+    /// Repositions the scan: before the first item from `from` on in `direction`, within the range.
     pub(crate) fn seek(&mut self, from: Bound<&[u8]>, direction: Direction) {
         self.direction = direction;
         self.position_from(from);
     }
 
-    /// The key of the item the scan stands at; else of the last one it left.
+    /// The key of the current item; else of the last item left.
     pub(crate) fn key(&self) -> &[u8] {
         self.winner.and_then(|winner| key_of(&self.sources[winner])).unwrap_or(&self.key)
     }
 
-    /// Its value.
+    /// The value of the current item.
     pub(crate) fn value(&self) -> &[u8] {
         match self.winner.map(|winner| &self.sources[winner]) {
             Some(Source::Run(run)) => run.cursor.as_ref().expect("the winner stands at an item").value(),
@@ -178,14 +178,14 @@ impl Scan {
         }
     }
 
-    /// Whether the next item was found to come next.
+    /// Whether the next item is known to come next without a match.
     #[cfg(test)]
     pub(super) fn is_ahead(&self) -> bool {
         self.lead.is_ahead()
     }
 
-    /// Goes to the next item if the blocks at hand have it, which needs no pin; `false` if it has to look
-    /// further: `advance` then goes on.
+    /// Goes to the next item if the blocks held have it, which needs no pin. `false` if the scan has to look
+    /// further: `advance` then continues.
     #[inline]
     pub(crate) fn advance_at_hand(&mut self, cache: &Cache) -> bool {
         let Some(winner) = self.winner else { return false };
@@ -218,7 +218,8 @@ impl Scan {
             }
             return !self.is_found;
         }
-        // Wherever it goes on, it is behind this one, unless a later region has it, and others before it.
+        // The scan continues behind this key. If the key is past the region, it may belong to a later one,
+        // with other keys before it: the scan then enters the next region.
         (self.winner, self.key, self.has_key) = (None, key.to_vec(), true);
         if is_past {
             self.enter_next_region();
@@ -247,7 +248,7 @@ impl Scan {
         }
     }
 
-    /// Goes on with a block that was asked for, in the view in which it was: see [`Scan::is_of`].
+    /// Resumes with a block that was asked for, in the view of the ask: see [`Scan::is_of`].
     pub(crate) fn resume(
         &mut self,
         pinned: Pinned<'_>,
@@ -256,15 +257,15 @@ impl Scan {
         match answer.result.and_then(|block| self.supply(answer.ask, block, pinned)) {
             Ok(()) => self.run(pinned),
             Err(error) => {
-                // The driver lets go of the rest; a later call asks again.
+                // The driver drops the other asks; a later call asks again.
                 self.unready.iter_mut().for_each(|waiting| waiting.ask = None);
                 Step::Done(Err(error))
             }
         }
     }
 
-    /// Is to seek in another view: to the winner if that is yet to be yielded, else behind the last item, or
-    /// to where it was to begin.
+    /// Prepares a seek in another view: to the winner if it was not yielded yet, else behind the last item,
+    /// or to the start.
     fn position_again(&mut self, is_found: bool) {
         let has_begun = self.winner.is_some() || self.has_key;
         let from = match has_begun {
@@ -275,7 +276,7 @@ impl Scan {
         self.position_from(from.as_ref().map(Vec::as_slice));
     }
 
-    /// Is to seek, once there is a view.
+    /// Prepares a seek, which needs a view.
     fn position_from(&mut self, from: Bound<&[u8]>) {
         Region::leave(&mut self.region, &mut self.range);
         self.from = tighter(from, &self.range, self.direction).map(<[u8]>::to_vec);
@@ -326,7 +327,7 @@ impl Scan {
         self.covers = Covers::new((0..self.sources.len()).filter(|index| has_ranges(&self.sources[*index])));
     }
 
-    /// At the end of a region: is to go on in the next; `false` if there is none.
+    /// At the end of a region: prepares a seek in the next; `false` if there is none.
     fn enter_next_region(&mut self) -> bool {
         let next = self.region.as_mut().and_then(Region::take_next);
         next.inspect(|next| self.position_from(Bound::Included(next))).is_some()
@@ -353,7 +354,7 @@ impl Scan {
         }
     }
 
-    /// Moves the winner past what a newer source hides.
+    /// Moves the winner past a stretch that a newer source hides.
     fn leave_stretch(&mut self, pinned: Pinned<'_>) -> Result<()> {
         let winner = self.winner.take().expect("the winner is hidden");
         let from = self.skip_to.from(self.direction);
@@ -378,7 +379,7 @@ impl Scan {
         }
     }
 
-    /// Brings a source to its next item from cached blocks, or notes that it waits.
+    /// Moves a source to its next item within cached blocks, or notes that it waits.
     fn ready(&mut self, source: usize, pinned: Pinned<'_>) -> Result<()> {
         match self.poll(source, None, pinned)? {
             Need::Nothing => self.merge_again(),
@@ -387,7 +388,7 @@ impl Scan {
         Ok(())
     }
 
-    /// After the winner moved.
+    /// Updates the merge after the winner moved.
     fn merge_again(&mut self) {
         if self.is_merged {
             let sources = &self.sources;
@@ -462,8 +463,9 @@ impl Scan {
                     asks.push(Read { ask, block });
                     self.unready[index].ask = Some(ask);
                     let Source::Run(run) = &mut self.sources[source] else { continue };
-                    // What is on its way, or came since it was looked for, was asked for, and what comes
-                    // after it. It is in the cache before it is on its way no more.
+                    // A block that is being read, or was cached since the lookup, was asked for, and so were
+                    // the blocks after it. A read block enters the cache before its read leaves the flight
+                    // table.
                     if cache.is_being_read(&block) || cache.holds(&block) {
                         run.renew(&block, share_bytes, &mut self.apart);
                     } else {
@@ -486,13 +488,13 @@ impl Scan {
         Ok(None)
     }
 
-    /// What was found to be read ahead by another thread since it was last asked: it is answered to nobody.
+    /// Takes the blocks that another thread is to read ahead. Their reads get no answer.
     pub(crate) fn take_apart(&mut self) -> Vec<BlockAddress> {
         std::mem::take(&mut self.apart)
     }
 
-    /// After a seek: hints of what comes next in each run, one step of all of them at a time, so that their
-    /// misses of memory overlap.
+    /// After a seek: prefetches the next block of each run, one stage of all runs at a time, so that their
+    /// cache misses overlap.
     fn touch(&mut self, cache: &Cache) {
         self.is_touched = true;
         let targets = self.sources.iter_mut().filter_map(|source| match source {
@@ -560,7 +562,7 @@ impl Scan {
         }
     }
 
-    /// The item it has come to stays at hand without a view.
+    /// Copies the value of the current item, so that it can be read without a view.
     fn copy_value(&mut self, view: &View) {
         if let Some(Source::Memory(memory)) = self.winner.map(|winner| &self.sources[winner]) {
             self.value.clear();
@@ -568,7 +570,7 @@ impl Scan {
         }
     }
 
-    /// Moves a source on with the block given, or with what the cache has.
+    /// Moves a source on with the block given, or with cached blocks.
     fn poll(&mut self, source: usize, mut block: Option<BlockRef>, pinned: Pinned<'_>) -> Result<Need> {
         let Pinned { cache, pin, .. } = pinned;
         let share_bytes = ahead_bytes_max(cache);
@@ -611,7 +613,7 @@ enum Taken {
     Skip,
     /// The key of the winner was deleted.
     Deleted,
-    /// The winner is to go past a stretch.
+    /// The winner has to move past a stretch.
     Hidden,
     End,
 }

@@ -1,4 +1,4 @@
-//! Gets and scans over views made by hand, beside a map that says what they must find.
+//! Gets and scans over views made by hand, beside a map with the expected results.
 
 mod short;
 mod wide;
@@ -36,10 +36,10 @@ const OTHER: TreeId = TreeId { keyspace: KeyspaceId(2), partition: PartitionId(2
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
-/// From the first key up to the second.
+/// From the first key up to, not including, the second.
 type Cover = (Vec<u8>, Vec<u8>);
 
-/// A view, and what the map says after each sequence number of the newest generation.
+/// A view, and the expected map after each sequence number of the newest generation.
 struct World {
     storage: Arc<dyn Storage>,
     secret: HashSecret,
@@ -50,11 +50,11 @@ struct World {
     models: Vec<(Sequence, Model)>,
     rng: SimRng,
     wants: Wants,
-    /// If there, pages come to stay in memory while machines wait for them.
+    /// If set, pages are loaded into memory while machines wait for them.
     late_pages: Option<Arc<PageBudget>>,
 }
 
-/// Keys with much in common or little, of several lengths, the empty one among them.
+/// Keys with long or short common prefixes, of several lengths, the empty one among them.
 fn key(rng: &mut SimRng) -> Vec<u8> {
     let number = rng.below(400);
     match rng.below(30) {
@@ -85,7 +85,7 @@ fn apply(model: &mut Model, batch: &Batch) {
     }
 }
 
-/// What makes tables.
+/// The builder of tables.
 struct Builder {
     storage: Arc<dyn Storage>,
     secret: HashSecret,
@@ -96,7 +96,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Of tables with filters.
+    /// Makes tables with filters.
     fn new(storage: &Arc<dyn Storage>, secret: &HashSecret, pages: Arc<PageBudget>) -> Builder {
         let (storage, secret) = (Arc::clone(storage), secret.clone());
         let owner = TableOwner::alone(HashSecret::clone(&secret));
@@ -161,7 +161,7 @@ impl World {
         World::of(seed, 1 << 20, [0, 0, 2000, 900, 400, 3], b"")
     }
 
-    /// Items in the runs of a world, the oldest first, and in each generation; keys of runs begin with
+    /// Counts of items in the runs, the oldest first, and in each generation; keys of runs begin with
     /// `prefix`.
     fn of(seed: u64, pages_bytes: u64, counts: [usize; 6], prefix: &[u8]) -> World {
         let mut rng = SimRng::new(seed);
@@ -201,18 +201,18 @@ impl World {
             generations.insert(0, generation);
         }
         let epoch = Epoch::new();
-        // Sometimes none: what is read is there for its reader alone.
+        // Sometimes without a cache: a block read is then its reader's alone.
         let cache_bytes = if seed % 5 == 3 { 0 } else { 64 << 10 };
         let cache = Cache::new(cache_bytes, epoch.clone(), Region::heap);
         let view = Arc::new(View { generations, version });
         let gaps = Gaps::new();
-        // As commits do: a gap found now says nothing of what older bounds see.
+        // As commits do: a gap found now does not apply to older bounds.
         gaps.begin(models.last().map_or(0, |(bound, _)| *bound));
         let wants = Wants::Value;
         World { storage, secret, epoch, cache, view, gaps, models, rng, wants, late_pages: None }
     }
 
-    /// Without a page in memory at first.
+    /// A world without pages in memory at first.
     fn with_late_pages(seed: u64) -> World {
         World { late_pages: Some(PageBudget::alone(1 << 20)), ..World::new(seed, 0) }
     }
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// A get alone, and one that takes turns with others, find the same.
+    /// A get alone, and one that takes turns with others, return the same.
     fn get(&self, key: &[u8], bound: Sequence) -> Option<Vec<u8>> {
         let alone = self.get_by(key, bound, &mut NoTrace);
         assert_eq!(alone, self.get_by(key, bound, &mut TakeTurns));
@@ -270,7 +270,7 @@ impl World {
                 }
                 Step::Touch => {
                     assert!(T::TOUCHES, "a get alone is never interrupted");
-                    // What was found may be evicted before the next turn.
+                    // The block found may be evicted before the next turn.
                     if format!("{get:?}").contains("Item(") && op.hash.block_tag().is_multiple_of(4) {
                         (0..20)
                             .for_each(|_| drop(self.cache.reserve().grant(reserve::Role::Ingests, 64 << 10)));
@@ -286,8 +286,8 @@ impl World {
         }
     }
 
-    /// Moves a scan, by what it has at hand or not, its asks answered in any order. `fails`: an answer in
-    /// that many is an error.
+    /// Moves a scan, within the blocks held or not, and answers its asks in any order. `fails`: one answer in
+    /// this many is an error.
     fn advance(&mut self, scan: &mut Scan, fails: Option<u64>) -> Result<bool> {
         if !self.rng.one_in(20) && scan.advance_at_hand(&self.cache) {
             return Ok(true);
@@ -304,7 +304,7 @@ impl World {
             }
             let read = asked.swap_remove(self.rng.index(asked.len()));
             if read.ask == AHEAD {
-                // Read or not, with an error or not: it is all the same to the scan.
+                // Read or not, with an error or not: the scan does not depend on it.
                 if self.rng.one_in(2) {
                     self.fetch(&read.block).expect("no fault");
                 }
@@ -326,7 +326,7 @@ impl World {
         }
     }
 
-    /// Lets go of the view for another one of the same, now and then.
+    /// Sometimes replaces the view by an equal one.
     fn replace_view(&mut self) {
         if self.rng.one_in(10) {
             self.view = Arc::new(View::clone(&self.view));
@@ -338,7 +338,7 @@ impl World {
         scan.is_of(published.load(&pin))
     }
 
-    /// Has a scan look into the view: with an answer if it asked in that one, else from where it was.
+    /// Moves a scan in the view: with the answer if the ask was made in this view, else from its position.
     fn step(&self, scan: &mut Scan, answer: Option<Answer<BlockRef, Error>>) -> Step<Reads, Result<bool>> {
         let (pin, published) = (self.epoch.pin(), Published::new(&self.epoch, Arc::clone(&self.view)));
         let view = published.load(&pin);
@@ -388,7 +388,7 @@ fn expected(model: &Model, range: &Range, direction: Direction) -> Vec<(Vec<u8>,
 }
 
 /// With all filters and fences in memory, with some, with none, and with none until the first read of each
-/// table is under way.
+/// table is in flight.
 fn worlds() -> Vec<World> {
     let known = [1 << 20, 12 << 10, 0].into_iter().enumerate();
     let mut worlds: Vec<_> = known.map(|(seed, pages_bytes)| World::new(seed as u64, pages_bytes)).collect();
@@ -398,8 +398,8 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// A get finds the newest version within its bound, in memory or in any run, and nothing where a tombstone is
-/// newer; of a tree without items it finds nothing.
+/// A get finds the newest version within its bound, in memory or in any run, and none if a tombstone is
+/// newer. In a tree without items it finds none.
 #[test]
 fn gets_find_the_newest_version() {
     for mut world in worlds() {
@@ -412,7 +412,8 @@ fn gets_find_the_newest_version() {
     }
 }
 
-/// A get looks ahead where the one before ended, and nowhere after one that no data block answered.
+/// A get prefetches in the run where the previous one ended, and nowhere after one that no data block
+/// answered.
 #[test]
 fn gets_look_ahead_where_the_last_one_ended() {
     let world = World::long(40);
@@ -429,8 +430,8 @@ fn gets_look_ahead_where_the_last_one_ended() {
     assert!(!keys.iter().any(|key| looks_ahead(&[0xff; 9], key)));
 }
 
-/// A scan yields what the map holds in its range, in both directions, at every bound, whatever the order in
-/// which its blocks arrive, and ends more than once.
+/// A scan yields the map's items in its range, in both directions, at every bound, for any order of answers,
+/// and returns its end again when asked again.
 #[test]
 fn scans_yield_what_is_in_range() {
     for mut world in worlds() {
@@ -450,8 +451,8 @@ fn scans_yield_what_is_in_range() {
     }
 }
 
-/// A seek, after any steps or a failed read, stands before the first item from its bound that is in the
-/// range.
+/// A seek, after any steps or a failed read, positions the scan before the first item of the range from its
+/// bound on.
 #[test]
 fn seeks_start_anew() {
     for mut world in worlds() {
@@ -486,8 +487,8 @@ fn seeks_start_anew() {
     }
 }
 
-/// Where a level has almost all items and no delete, many come without a match, also behind what all begin
-/// with.
+/// If a level has almost all items and no deletes, many items come without a match, also with a prefix that
+/// all keys share.
 #[test]
 fn what_is_far_ahead_comes_without_matches() {
     for seed in [20, 24, 26, 30] {
@@ -504,7 +505,7 @@ fn what_is_far_ahead_comes_without_matches() {
     }
 }
 
-/// A tree knows what the keys of all its runs share, and how long they are.
+/// A tree knows the common prefix and the length of the keys of all its runs.
 #[test]
 fn trees_know_what_their_keys_share() {
     let storage: Arc<dyn Storage> = SimDisk::new(1);

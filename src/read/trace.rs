@@ -1,5 +1,5 @@
-//! The eight steps of a get, by the names of TridentKV (Lu et al., TPDS 2021, section 2), and who listens to
-//! them; and whether the get is one of many that take turns.
+//! The eight steps of a get, by the names of TridentKV (Lu et al., TPDS 2021, section 2), and their tracers.
+//! A tracer type also selects whether the get takes turns with others.
 
 use crate::base::id::ItemKind;
 use crate::base::step::BlockAddress;
@@ -10,15 +10,15 @@ use crate::table::Table;
 pub(crate) enum Stage {
     /// Search of the memtable generations.
     MtGet,
-    /// Which table of the next run may hold the key.
+    /// Choice of the table in the next run that may hold the key.
     FileFind,
     /// Wait for a filter page that is not in memory.
     FBLoad,
-    /// Look into the filter.
+    /// Lookup in the filter.
     FBMatch,
     /// Wait for a fence page that is not in memory.
     IBLoad,
-    /// Which block holds the key.
+    /// Choice of the block that may hold the key.
     IBSeek,
     /// Wait for a data block that is not in the cache.
     DBLoad,
@@ -52,51 +52,51 @@ impl Stage {
     }
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Saw<'t> {
-    /// A generation, counted from the newest, has this of the key.
+    /// A generation, counted from the newest, has an item or a covering range tombstone.
     Memory { generation: usize, kind: ItemKind },
-    /// No generation has anything of it.
+    /// No generation has either.
     NoMemory,
-    /// A table whose bounds have the key; counted from the newest run of the level.
+    /// The bounds of a table include the key; runs are counted from the newest of the level.
     Table { level: usize, run: usize, table: &'t Table },
-    /// No item of the table is near the key: only its range tombstones are asked.
+    /// The key is outside the table's items: only the range tombstones are searched.
     NoItems,
-    /// The filter, or the fences, rule the key out.
+    /// The filter, or the fences, exclude the key.
     RuledOut,
-    /// The filter lets it pass.
+    /// The filter lets the key pass.
     Maybe,
-    /// Its filter is not in memory, and the block says all that it would.
+    /// The filter page is not in memory, and was not read: the data block gives the same answer.
     Unasked,
-    /// The block to look into.
+    /// The block that may hold the key.
     Block(BlockAddress),
-    /// The block's item of the key.
+    /// The block has an item of the key.
     Item(ItemKind),
-    /// The block has none.
+    /// The block has no item of the key.
     NoItem,
-    /// A range tombstone of the table hides what older runs have.
+    /// A range tombstone of the table hides the key in older runs.
     Hidden,
 }
 
-/// Told when a get enters a step, and how many bytes it looks at there.
+/// Receives each step that a get enters, and the bytes that it reads there.
 pub(crate) trait Tracer {
-    /// Whether the get stops with a `Touch` before it looks at memory that may be far away, so that others go
-    /// on meanwhile. Before the first such look it is begun, and not started.
+    /// Whether the get returns `Touch` before it reads memory that is likely not in the CPU's caches, so that
+    /// other gets run meanwhile. Such a get starts by `Get::begin` instead of `Get::start`.
     const TOUCHES: bool = false;
 
-    /// Whether the get may wait for several runs at once, and asks the processor for what a later step looks
-    /// at. Its steps are told in no order then.
+    /// Whether the get may wait for several runs at once and prefetches memory of later steps. Its steps are
+    /// then reported in no order.
     const WIDE: bool = false;
 
     fn enter(&mut self, stage: Stage, bytes: usize);
 
-    /// Told what the step came to.
+    /// Receives the result of a step.
     #[inline(always)]
     fn saw(&mut self, _saw: Saw<'_>) {}
 }
 
-/// Listens to nothing: the calls compile to nothing.
+/// Traces nothing: the calls compile to nothing.
 pub(crate) struct NoTrace;
 
 impl Tracer for NoTrace {
@@ -106,7 +106,7 @@ impl Tracer for NoTrace {
     fn enter(&mut self, _stage: Stage, _bytes: usize) {}
 }
 
-/// Listens to nothing, in a get that takes turns with others.
+/// Traces nothing, in a get that takes turns with others.
 pub(crate) struct TakeTurns;
 
 impl Tracer for TakeTurns {

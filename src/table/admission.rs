@@ -1,9 +1,9 @@
-//! Which blocks of a merge's output go into the cache: as many bytes as of its input were there.
+//! Admission of a merge's output to the cache: as many bytes of output are cached as bytes of input were.
 //!
-//! A merge that offered nothing would empty the cache of what it rewrites, and one that offered everything
-//! would fill it with what nobody asks for. So items from cached blocks earn credit, and blocks spend it:
-//! where all of the input was cached all of the output is, where a ninth was every ninth block. Called by
-//! builders and streams. One thread.
+//! A merge that offered no block would empty the cache of the data that it rewrites; a merge that offered
+//! every block would fill the cache with data that no reader asks for. So items from cached blocks earn
+//! credit, and output blocks spend it: if all of the input was cached, all of the output is; if a ninth was,
+//! every ninth block is. Builders and streams call this. One thread.
 
 use crate::base::step::BlockAddress;
 use crate::cache::Cache;
@@ -11,9 +11,9 @@ use crate::format::table::compressed;
 
 use super::verify::decompress;
 
-/// Credit that is not spent at once is lost beyond this.
+/// Unspent credit beyond this is lost.
 const CREDIT_BYTES_MAX: u64 = 256 << 10;
-/// What a block has for each item beside key and value, about.
+/// Approximate overhead of an item in a block, beside key and value.
 const ITEM_BYTES: u64 = 8;
 
 /// The cache as a merge sees it.
@@ -33,13 +33,13 @@ impl Admission {
         self.cache.holds(address)
     }
 
-    /// An item of so many bytes comes from a cached block.
+    /// Adds the credit of an item of so many bytes that comes from a cached block.
     pub(super) fn earn(&mut self, key_value_bytes: usize) {
         let earned = self.credit_bytes + key_value_bytes as u64 + ITEM_BYTES;
         self.credit_bytes = earned.min(CREDIT_BYTES_MAX);
     }
 
-    /// Offers a data block of the output, as it is stored, to the cache, if there is credit for it.
+    /// Offers a data block of the output, in its stored form, to the cache if the credit suffices.
     pub(super) fn offer(&mut self, address: &BlockAddress, stored: &[u8]) {
         let plain_bytes = compressed::plain_bytes(stored).ok().flatten();
         let bytes = plain_bytes.unwrap_or(stored.len());
@@ -63,7 +63,7 @@ mod tests {
     use crate::base::region::Region;
     use crate::base::step::BlockKind;
 
-    /// As many bytes are offered as were earned, and no more than a bounded part is kept for later.
+    /// As many bytes are offered as were earned, and unspent credit is bounded.
     #[test]
     fn credit_is_earned_and_spent() {
         let mut admission = Admission::new(&Cache::new(1 << 20, Epoch::new(), Region::heap));

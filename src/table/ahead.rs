@@ -1,7 +1,7 @@
-//! The next piece of a file, read while the one before it is worked on.
+//! Read-ahead: the next piece of a file is read while the stream works on the piece before it.
 //!
-//! One read in flight at most, through a reader of its own, so nobody else waits for it. Streams of tables
-//! are its only users; one thread.
+//! At most one read is in flight. It goes through a reader of its own, so no other caller waits for it. Only
+//! streams of tables use it; one thread.
 
 use crate::base::error::{Error, Result};
 use crate::base::few::Few;
@@ -18,21 +18,21 @@ pub(super) struct Ahead {
     reader: Box<dyn Reader>,
     load: Arc<DeviceLoad>,
     file: FileName,
-    /// Most bytes of a piece.
+    /// The most bytes of a piece.
     bytes_max: usize,
-    /// Memory of the last piece, while none is read.
+    /// The buffer of the last piece, while no read is in flight.
     spare: Option<AlignedBytes>,
     reading: Option<Place>,
 }
 
-/// What is being read.
+/// The piece that is being read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     offset: u64,
     bytes: usize,
 }
 
-/// Memory of a piece, how much of it is asked for, and what counts the request.
+/// The buffer of a piece, the number of bytes requested, and the guard that counts the request.
 struct Piece(AlignedBytes, usize, Reading);
 
 impl Target for Piece {
@@ -56,7 +56,7 @@ impl Ahead {
         self.bytes_max
     }
 
-    /// Begins to read from `offset`, at most `left` bytes, and does not wait.
+    /// Starts a read of at most `left` bytes from `offset`, and does not wait.
     pub(super) fn begin(&mut self, offset: u64, left: usize) {
         let bytes = left.min(self.bytes_max);
         let Some(spare) = self.spare.take_if(|_| bytes > 0) else { return };
@@ -66,7 +66,7 @@ impl Ahead {
         self.reader.submit();
     }
 
-    /// How much of what comes from `offset` is here or on its way.
+    /// The length of the piece from `offset` that is read or in flight.
     pub(super) fn bytes_from(&self, offset: u64) -> Option<usize> {
         self.reading.filter(|place| place.offset == offset).map(|place| place.bytes)
     }
@@ -74,7 +74,7 @@ impl Ahead {
     /// Waits for the piece and copies it to the start of `buffer`.
     ///
     /// # Errors
-    /// As a read there and then.
+    /// As a read at the time of the call.
     pub(super) fn take(&mut self, buffer: &mut [u8]) -> Result<()> {
         let Some(Place { offset, bytes }) = self.reading.take() else { return Ok(()) };
         let mut completed = Vec::new();

@@ -1,8 +1,10 @@
-//! Building a table file: items in key order, slice after slice, in; one finished, synced file out.
+//! Building a table file: items come in key order, slice after slice; the result is one finished, synced
+//! file.
 //!
-//! `write` (flush) and `compact` (merge) drive it. It does not choose where files end, and does not sync the
-//! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter (12 where that is by
-//! column) and then its pages, an end, a separator and a quantum a block, one 1 MiB buffer.
+//! `write` (flush) and `compact` (merge) drive it. The builder does not choose where files end, and does not
+//! sync the directory. One thread. Memory: the block being filled; 8 bytes an item for the filter (12 if the
+//! filter is by column), then the filter's pages; an end, a separator and a quantum a block; one buffer of 1
+//! MiB.
 
 use crate::base::checksum;
 use crate::base::error::Result;
@@ -38,23 +40,23 @@ use super::search::{Ranged, Table};
 pub(crate) struct SliceShape {
     pub(crate) filter: FilterPlan,
     pub(crate) index: IndexPlan,
-    /// What data blocks aim at; rounded up to whole units.
+    /// Target size of data blocks, rounded up to whole units.
     pub(crate) block_bytes: u32,
     pub(crate) compression: Compression,
 }
 
-/// How a slice lists its blocks.
+/// The index of a slice's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IndexPlan {
     Fences,
-    /// By models, where they take less than fences.
+    /// Learned pages where they take less than fences.
     Learned,
 }
 
-/// The most tombstones that stood among 128 consecutive items.
+/// The largest number of tombstones among 128 consecutive items.
 #[derive(Clone, Copy, Default, Debug)]
 struct Density {
-    /// A bit for each of the last items, set for a tombstone.
+    /// One bit for each of the last 128 items, set for a tombstone.
     last: u128,
     most: u32,
 }
@@ -69,21 +71,21 @@ impl Density {
     }
 }
 
-/// A table file being written. Dropped before `finish`, it removes the file.
+/// A table file being written. If it is dropped before `finish`, the file is removed.
 pub(crate) struct TableBuilder {
     out: Output,
     opening: Option<OpenWith>,
     slice: Option<Slice>,
     ended: Vec<Ended>,
     last_tree: Option<TreeId>,
-    /// Of items that may wait for a learned page.
+    /// The most bytes of items that wait for a learned page.
     gather_bytes: usize,
 }
 
-/// Says how a builder opens the tables of the file that it finishes.
+/// How a builder opens the tables of the file that it finishes.
 #[derive(Clone)]
 pub(crate) struct OpenWith {
-    /// Fences and filters stay in memory within it.
+    /// The budget within which fences and filters stay in memory.
     pub(crate) pages: Arc<PageBudget>,
     pub(crate) fences: PageRank,
     pub(crate) filters: PageRank,
@@ -95,12 +97,12 @@ pub(crate) struct OpenWith {
 #[derive(Clone, Debug)]
 pub(crate) struct BuiltTable {
     pub(crate) summary: TableSummary,
-    /// One a slice; none without [`OpenWith`].
+    /// One table for each slice; none without [`OpenWith`].
     pub(crate) tables: Vec<Arc<Table>>,
 }
 
 impl BuiltTable {
-    /// Nothing will name its file.
+    /// Marks its file obsolete: no version will name it.
     pub(crate) fn mark_obsolete(&self) {
         self.tables.iter().for_each(|table| table.file().mark_obsolete());
     }
@@ -109,9 +111,9 @@ impl BuiltTable {
 /// A slice that was written.
 struct Ended {
     density: Density,
-    /// That a reader must know.
+    /// The feature bits that a reader must support.
     features: u64,
-    /// Top and ranges only with [`OpenWith`].
+    /// Top and ranges are present only with [`OpenWith`].
     contents: SliceContents,
 }
 
@@ -119,9 +121,9 @@ struct Ended {
 struct Slice {
     tree: TreeId,
     shape: SliceShape,
-    /// With a filter by column.
+    /// Present if the filter is by column.
     columns: Option<(Arc<NodeRuns>, ItemColumns)>,
-    /// With learned pages, items that are to be laid out.
+    /// Items that wait for their layout, if learned pages are made.
     gathered: Option<Gathered>,
     data: DataBuilder,
     fences: FenceBuilder,
@@ -133,7 +135,7 @@ struct Slice {
     key_value_bytes: u64,
     min: Vec<u8>,
     last: Vec<u8>,
-    /// Of the last block cut.
+    /// The last key of the block cut last.
     last_cut: Vec<u8>,
     start: u64,
 }
@@ -153,14 +155,14 @@ impl TableBuilder {
         })
     }
 
-    /// Keeps its parts within so many bytes: it writes in pieces of an eighth of them and gathers a quarter
-    /// for a learned page.
+    /// Bounds the builder's memory by about `bytes`: it writes pieces of an eighth of them and gathers a
+    /// quarter for a learned page.
     pub(crate) fn set_memory_bytes(&mut self, bytes: usize) {
         self.out.write_bytes = (bytes / 8 / PAGE_BYTES * PAGE_BYTES).clamp(4 * PAGE_BYTES, WRITE_BYTES);
         self.gather_bytes = bytes / 4;
     }
 
-    /// Has tables opened: what is written of fences and filters stays in memory where it has room.
+    /// Makes `finish` open the tables. Their fences and filters stay in memory as far as the budget allows.
     pub(crate) fn open_with(&mut self, opening: OpenWith) {
         self.opening = Some(opening);
     }
@@ -170,15 +172,15 @@ impl TableBuilder {
         self.out.admission = Some(admission);
     }
 
-    /// Says that the item added next, of so many bytes, comes from a block that is cached.
+    /// Notes that the next item, of so many bytes, comes from a cached block.
     pub(crate) fn note_cached(&mut self, key_value_bytes: usize) {
         if let Some(admission) = &mut self.out.admission {
             admission.earn(key_value_bytes);
         }
     }
 
-    /// Memory held: what is not written yet, what is kept of each item until the slice ends, and the filter
-    /// that is made of it then.
+    /// Memory held: unwritten bytes, the bytes kept for each item until the slice ends, and the filter built
+    /// from them.
     pub(crate) fn memory_bytes(&self) -> usize {
         let slice = self.slice.as_ref().map_or(0, |slice| {
             let hashes = slice.hashes.capacity() * size_of::<u64>();
@@ -193,13 +195,14 @@ impl TableBuilder {
         self.out.buffer.capacity() + slice
     }
 
-    /// Of it, what grows with the table: items that are gathered have a limit of their own.
+    /// The part of [`TableBuilder::memory_bytes`] that grows with the table. Gathered items have a limit of
+    /// their own.
     pub(crate) fn growing_bytes(&self) -> usize {
         let gathered = self.slice.as_ref().and_then(|slice| slice.gathered.as_ref());
         self.memory_bytes() - gathered.map_or(0, Gathered::memory_bytes)
     }
 
-    /// Begins the slice of `tree`, which comes after all before it. A slice that gets no item is left out.
+    /// Begins the slice of `tree`, which comes after all slices before it. A slice without items is left out.
     pub(crate) fn begin(&mut self, tree: TreeId, shape: SliceShape) -> Result<()> {
         assert!(self.slice.is_none(), "the slice before was ended");
         assert!(self.is_before(tree), "slices ascend by tree, those of a trie by key");
@@ -231,8 +234,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// As [`TableBuilder::begin`], of a node of a trie, for which these runs are older. Its filter is by
-    /// column and has theirs beside its own.
+    /// As [`TableBuilder::begin`], for a node of a trie. `node` has the node's older runs; the slice's filter
+    /// is by column and includes theirs.
     pub(crate) fn begin_in_node(
         &mut self,
         tree: TreeId,
@@ -246,22 +249,23 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Whether the slice of a tree may come after all there are.
+    /// Whether a slice of this tree may come after all present slices.
     pub(crate) fn is_before(&self, tree: TreeId) -> bool {
         self.last_tree.is_none_or(|last| last < tree || last == tree && tree.keyspace.is_hashed())
     }
 
-    /// The tree of the slice that was begun.
+    /// The tree of the present slice.
     pub(crate) fn tree(&self) -> TreeId {
         self.slice.as_ref().expect("a slice was begun").tree
     }
 
-    /// Gives up and leaves the file where it is: what is nobody's is removed when the store is opened.
+    /// Gives up and leaves the file in place: the next open of the store removes files that no manifest
+    /// names.
     pub(crate) fn leave(mut self) {
         self.out.finished = true;
     }
 
-    /// Adds an item; keys are strictly ascending, a delete has an empty value.
+    /// Adds an item. Keys are strictly ascending; a delete has an empty value.
     pub(crate) fn add(&mut self, key: &[u8], hash: KeyHash, kind: ItemKind, value: &[u8]) -> Result<()> {
         let slice = self.slice.as_mut().expect("a slice was begun");
         if slice.items == 0 {
@@ -293,18 +297,18 @@ impl TableBuilder {
         slice.write_cut(&mut self.out)
     }
 
-    /// Adds a range tombstone, from `start` to before `end`, which is empty for all from `start` on. It hides
-    /// what older runs have and no item of this slice. Starts come in order.
+    /// Adds a range tombstone from `start` to before `end`; an empty `end` means no end. The tombstone hides
+    /// items of older runs and none of this slice. Starts come in order.
     pub(crate) fn add_range(&mut self, start: &[u8], end: &[u8]) {
         self.slice.as_mut().expect("a slice was begun").ranges.push(start, end);
     }
 
-    /// The key added last; the slice has one.
+    /// The key added last; the slice has at least one.
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.slice.as_ref().expect("a slice was begun").last
     }
 
-    /// Data blocks of the present slice, and pages of items that wait to be laid out.
+    /// Data blocks of the present slice, plus gathered items in pages.
     #[inline]
     pub(crate) fn slice_blocks(&self) -> usize {
         self.slice.as_ref().map_or(0, |slice| {
@@ -313,7 +317,7 @@ impl TableBuilder {
         })
     }
 
-    /// About what the file would have if it were finished now.
+    /// Estimated length of the file if it were finished now.
     pub(crate) fn file_bytes(&self) -> u64 {
         let slice = self.slice.as_ref().map_or(0, |slice| {
             let filter = FilterShape::new(slice.items, slice.shape.filter).bytes();
@@ -324,11 +328,11 @@ impl TableBuilder {
         self.out.at() + slice
     }
 
-    /// Ends the slice: its last block, filter, fences, top, ranges.
+    /// Ends the slice: writes its last block, filter, fences, top and ranges.
     ///
     /// # Panics
-    /// If it has ranges and no item: the caller adds a tombstone for the first key of one, which says nothing
-    /// new, so that every slice has a block.
+    /// If the slice has ranges and no item. So that every slice has a block, the caller adds a tombstone for
+    /// the first key of one of its ranges, which changes no reader's answer.
     pub(crate) fn end(&mut self) -> Result<()> {
         let mut slice = self.slice.take().expect("a slice was begun");
         assert!(slice.items > 0 || slice.ranges.is_empty(), "a slice with ranges has an item");
@@ -340,10 +344,10 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Writes footer and tail and syncs the file. The directory is the caller's to sync.
+    /// Writes footer and tail and syncs the file. The caller syncs the directory.
     ///
     /// # Panics
-    /// If no slice has an item: the caller drops such a builder.
+    /// If no slice has an item: the caller drops such a builder instead.
     pub(crate) fn finish(mut self) -> Result<BuiltTable> {
         assert!(self.slice.is_none(), "the last slice was ended");
         assert!(!self.ended.is_empty(), "a table has items");
@@ -412,7 +416,7 @@ impl Slice {
         out.write_full()
     }
 
-    /// Writes the blocks that are decided.
+    /// Writes the blocks whose end is decided.
     fn write_cut(&mut self, out: &mut Output) -> Result<()> {
         while let Some(count) = self.data.cut() {
             self.write_block(out, count)?;
@@ -420,7 +424,7 @@ impl Slice {
         Ok(())
     }
 
-    /// Lays out the blocks of gathered items: of all of them at the end, else while they are many.
+    /// Lays out the blocks of gathered items: all items at the end, otherwise only while the buffer is full.
     fn write_gathered(&mut self, out: &mut Output, are_last: bool) -> Result<()> {
         let Some(mut gathered) = self.gathered.take() else { return Ok(()) };
         while gathered.is_full() || are_last && gathered.count() > 0 {
@@ -440,7 +444,7 @@ impl Slice {
         Ok(())
     }
 
-    /// Writes gathered items into blocks that fences list.
+    /// Writes gathered items into blocks that fences index.
     fn write_plain(&mut self, out: &mut Output, gathered: &mut Gathered) -> Result<()> {
         for index in 0..gathered.count() {
             let (key, tag, kind, value) = gathered.item(index);
@@ -451,7 +455,7 @@ impl Slice {
         Ok(())
     }
 
-    /// Writes the blocks of a plan.
+    /// Writes the blocks of a layout plan.
     fn write_learned(&mut self, out: &mut Output, gathered: &mut Gathered, plan: &LearnedPlan) -> Result<()> {
         self.write_block_rest(out)?;
         let first = self.fences.blocks();
@@ -482,7 +486,7 @@ impl Slice {
         }
     }
 
-    /// Appends the pages of its filter.
+    /// Appends the filter's pages.
     fn filter(&mut self, storage: &dyn Storage, pages: &mut Vec<u8>) -> FilterShape {
         let plan = self.shape.filter;
         match self.columns.take().filter(|_| plan.is_some()) {
@@ -494,7 +498,7 @@ impl Slice {
         }
     }
 
-    /// Writes filter pages, fence pages, top block and range blocks; describes the slice.
+    /// Writes filter pages, fence pages, top block and range blocks; returns the description of the slice.
     fn write_index(&mut self, out: &mut Output, opening: Option<&OpenWith>) -> Result<Ended> {
         let data = Span { offset: self.start, bytes: self.fences.data_bytes() };
         let mut pages = Vec::new();
@@ -562,7 +566,7 @@ impl Slice {
 mod tests {
     use super::*;
 
-    /// The most tombstones among 128 neighbours, however many items stand around them.
+    /// Density is the most tombstones among 128 neighbours, however many puts are around them.
     #[test]
     fn density_is_of_neighbours() {
         let most = |kinds: &[(ItemKind, usize)]| {

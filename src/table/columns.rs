@@ -1,9 +1,9 @@
-//! Filter pages by column of a slice of a trie's node: the slice's own filters, and beside them those of the
-//! older runs of its node, copied from the pages that these were written with.
+//! Filter pages by column for a slice of a trie's node: the slice's own filters, and beside them the filters
+//! of the older runs of its node, copied from the pages written with those runs.
 //!
-//! Called by the builder when such a slice ends. A run of which no page tells is left out, and so is a column
-//! of a run whose page is damaged: who looks for a key asks that run's own filter then. Pure but for reading
-//! the older pages. One thread.
+//! The builder calls this when such a slice ends. A run without readable filters is left out, and so is a
+//! column of a run whose page is damaged; a lookup then uses the run's own filter. Pure except for reads of
+//! older pages. One thread.
 
 use std::ops::RangeInclusive;
 
@@ -22,17 +22,17 @@ use super::open::fill_exact;
 use super::search::Table;
 use super::verify::verify_block;
 
-/// Items of a slice in a column, about.
+/// Approximate number of a slice's items in a column.
 const COLUMN_ITEMS: u64 = 32;
-/// Of a slice that has more, older columns are too wide.
+/// If a slice has more items in a column, the columns of the older runs are too wide for it.
 const COLUMN_ITEMS_MAX: u64 = 8 * COLUMN_ITEMS;
-/// Bytes of an older item's filter, as it is read and as it is written.
+/// Bytes of the filter of an older item: once as read and once as written.
 const COPIED_BYTES: usize = 4;
-/// Bits of a column's name behind the path of its node, at most.
+/// The most bits of a column's name behind the path of its node.
 const COLUMN_BITS_MAX: u32 = 16;
 const CHILD_BITS: u32 = 3;
 
-/// The older runs of the node that a slice is for, newest first.
+/// The older runs of the node that a slice belongs to, newest first.
 #[derive(Debug)]
 pub(crate) struct NodeRuns {
     pub(crate) node: NodeId,
@@ -44,7 +44,7 @@ impl NodeRuns {
         self.runs.iter().flatten().map(|table| table.items()).sum()
     }
 
-    /// What the pages that older filters are copied from take in memory, and what is made of them.
+    /// Memory for the pages that older filters are copied from, and for the copies.
     pub(super) fn memory_bytes(&self) -> usize {
         let has_pages = self.runs.iter().flatten().any(|table| has_columns(table));
         if has_pages { self.items() as usize * COPIED_BYTES } else { 0 }
@@ -55,10 +55,10 @@ fn has_columns(table: &Table) -> bool {
     table.entry().filter.kind == FilterKind::Column
 }
 
-/// What is kept of each item until the slice ends.
+/// The data kept for each item until the slice ends.
 #[derive(Default)]
 pub(super) struct ItemColumns {
-    /// The bits of its place behind the path of the node.
+    /// For each item, the bits of its place behind the path of the node.
     places: Vec<u32>,
 }
 
@@ -72,14 +72,14 @@ impl ItemColumns {
     }
 }
 
-/// The slice whose pages are made.
+/// The slice whose filter pages are built.
 pub(super) struct ColumnSlice<'s> {
     pub(super) node: &'s NodeRuns,
     pub(super) plan: FilterPlan,
     pub(super) items: &'s ItemColumns,
-    /// Filter fields, an item each.
+    /// Filter fields, one for each item.
     pub(super) hashes: &'s [u64],
-    /// Of its data blocks.
+    /// Bytes of the slice's data blocks.
     pub(super) data_bytes: u64,
 }
 
@@ -116,8 +116,8 @@ impl ColumnSlice<'_> {
         columns.build(bits, out)
     }
 
-    /// Bits of the columns of the older runs, if they are to be copied: while they are not much beside the
-    /// data of this slice, for they are written once more with each.
+    /// The name length, in bits, of the older runs' columns, if their filters are to be copied. They are
+    /// copied only while they are small beside this slice's data, because every new slice writes them again.
     fn older_bits(&self) -> Option<u8> {
         let newest = self.node.runs.iter().find(|run| run.iter().any(|table| has_columns(table)))?;
         let bytes = self.node.items() * u64::from(self.plan.millibits_per_key) / (8 * u64::from(MILLI));
@@ -126,39 +126,39 @@ impl ColumnSlice<'_> {
     }
 }
 
-/// The filters of older runs, as the pages of their slices have them.
+/// The filters of older runs, as the pages of their slices hold them.
 #[derive(Default)]
 struct OlderColumns {
     /// Newest first.
     runs: Vec<OlderRun>,
-    /// The runs of which some page tells, by their number among those.
+    /// The runs with a filter in some page, by their number in `runs`.
     told: Vec<(usize, ColumnRun)>,
 }
 
 /// The slices of an older run that have some of the columns.
 struct OlderRun {
-    /// Of all of its slices.
+    /// The columns of each slice of the run.
     spans: Vec<RangeInclusive<u64>>,
-    /// Of those with pages of such columns.
+    /// The slices that have pages with such columns.
     sources: Vec<Source>,
 }
 
-/// A slice with column pages.
+/// A slice with filter pages by column.
 struct Source {
     shape: FilterShape,
     columns: RangeInclusive<u64>,
-    /// As all of its pages name them.
+    /// The runs that all of its pages name.
     runs: Vec<ColumnRun>,
     pages: AlignedBytes,
     /// Number of the first page.
     first: u64,
-    /// Of each page, whether it is good.
+    /// For each page, whether it is good.
     are_good: Vec<bool>,
 }
 
 impl OlderColumns {
-    /// Reads the pages of the newest run that has any; those of others where they are the only ones to tell
-    /// of a run.
+    /// Reads the pages of the newest run that has any; of other runs only if no newer page holds their
+    /// filters.
     fn read(storage: &dyn Storage, node: &NodeRuns, bits: u8, columns: &RangeInclusive<u64>) -> OlderColumns {
         let mut older = OlderColumns::default();
         let names = node.runs.iter().map(|run| run[0].unique_name());
@@ -172,13 +172,13 @@ impl OlderColumns {
         older
     }
 
-    /// What the pages of newer runs say of the run of that name.
+    /// The run of that name, as the pages of newer runs list it.
     fn listed(&self, name: (u64, u32)) -> Option<ColumnRun> {
         let sources = self.runs.iter().flat_map(|run| &run.sources);
         sources.flat_map(|source| &source.runs).find(|run| run.name == name).copied()
     }
 
-    /// The filter of one of the runs that are told of, in a column.
+    /// The filter of one of the runs in `told`, in a column.
     fn filter(&self, (number, run): &(usize, ColumnRun), column: u64) -> Option<ColumnFilter<'_>> {
         let of_newer = self.runs[..*number].iter().flat_map(|newer| &newer.sources);
         let listed = of_newer.filter_map(|source| {
@@ -187,7 +187,7 @@ impl OlderColumns {
         });
         listed.into_iter().next().or_else(|| {
             let OlderRun { spans, sources } = &self.runs[*number];
-            // Of two slices with items in the column neither has all of the run's.
+            // If two slices of the run have items in the column, neither has all of the run's items there.
             if spans.iter().filter(|span| span.contains(&column)).count() > 1 {
                 return None;
             }

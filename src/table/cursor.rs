@@ -1,7 +1,8 @@
-//! A position in a slice for scans, in either direction. It never reads: it says which block it needs.
+//! A position in a slice for scans, in either direction. A cursor reads no device: it returns the address of
+//! the block that it needs.
 //!
-//! `read` polls it after `seek` or `advance` until it is ready, bringing blocks in between. It keeps numbers
-//! and counted blocks only, so it may wait as long as its owner likes. One thread at a time.
+//! `read` polls it after `seek` or `advance` until it is ready, and supplies blocks in between. It holds only
+//! numbers and counted blocks, so its owner may keep it as long as it likes. One thread at a time.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -16,14 +17,14 @@ use crate::format::table::index::IndexPage;
 
 use super::search::Table;
 
-/// What a poll found.
+/// The result of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
     /// The cursor stands on an item.
     Ready,
-    /// There is no item that way.
+    /// There is no further item in the cursor's direction.
     End,
-    /// Poll again with this block, verified.
+    /// The caller polls again with this block, verified.
     Need(BlockAddress),
 }
 
@@ -32,25 +33,25 @@ pub(crate) struct TableCursor {
     table: Arc<Table>,
     direction: Direction,
     state: State,
-    /// The fence page last brought, and its number.
+    /// The fence page supplied last, and its number.
     fences: Option<(usize, BlockRef)>,
     held: Option<Held>,
-    /// What a poll last needed. Not always what the next one does: a page may have come to stay in memory
-    /// since.
+    /// The block that the last poll asked for. The next poll may need another one: a page may have become
+    /// resident meanwhile.
     needed: Option<BlockAddress>,
-    /// Where the cursor is or goes: fence page, and block of it.
+    /// The fence page, and the block in it, at which the cursor is or to which it moves.
     page: usize,
     spot: Spot,
     /// Index of the current item in the held block.
     item: usize,
-    /// The current key; while moving between blocks, what the next must lie beyond.
+    /// The current key; between blocks, the key that the next item must lie beyond.
     key: Vec<u8>,
-    /// Memory for the key after it.
+    /// Buffer for the next key.
     next_key: Vec<u8>,
     beyond_key: Beyond,
 }
 
-/// The data block at hand.
+/// The data block that the cursor holds.
 struct Held {
     address: BlockAddress,
     bytes: BlockRef,
@@ -62,11 +63,11 @@ enum State {
     /// Before the first seek, and past the last item.
     Ended,
     Standing,
-    /// To the item that the key, which holds the target, asks for.
+    /// Moving to the target, which is in `key`.
     ToTarget(Target),
-    /// To the first item of a block, in the direction of the cursor.
+    /// Moving to the first item of a block, in the direction of the cursor.
     ToEdge,
-    /// The block at hand has keys that are not in order.
+    /// The held block has keys out of order.
     Disordered,
 }
 
@@ -76,25 +77,25 @@ enum Target {
     Excluded,
 }
 
-/// Whether the key holds what the next item must lie beyond.
+/// Whether the next item must lie beyond `key`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Beyond {
     Anything,
     Key,
 }
 
-/// A block of a fence page, which may not be here yet.
+/// A block of a fence page, which may not be read yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Spot {
     First,
     Last,
-    /// The one that the target's key must be in.
+    /// The block that must hold the target's key.
     Target,
     Index(usize),
 }
 
 impl TableCursor {
-    /// A cursor that stands nowhere until `seek`.
+    /// A cursor without a position until `seek`.
     pub(crate) fn new(table: Arc<Table>, direction: Direction) -> TableCursor {
         TableCursor {
             table,
@@ -112,7 +113,7 @@ impl TableCursor {
         }
     }
 
-    /// Turns to the first item, in the cursor's direction, from the bound. Poll next.
+    /// Turns to the first item from the bound on, in the cursor's direction. The caller polls next.
     pub(crate) fn seek(&mut self, bound: Bound<&[u8]>) {
         self.key.clear();
         self.beyond_key = Beyond::Anything;
@@ -138,14 +139,14 @@ impl TableCursor {
         self.spot = Spot::Target;
     }
 
-    /// After a seek: hints that the fences will be searched soon.
+    /// After a seek: prefetches the fences for the search.
     pub(crate) fn prefetch_fences(&self) {
         if self.spot == Spot::Target {
             self.table.prefetch_fence(&self.key);
         }
     }
 
-    /// After a seek: the block that the next poll needs first, as far as is known without reading.
+    /// After a seek: the block that the next poll needs first, as far as the pages at hand tell.
     pub(crate) fn target(&mut self) -> Option<BlockAddress> {
         if self.state == State::Ended {
             return None;
@@ -155,14 +156,14 @@ impl TableCursor {
         Some(address)
     }
 
-    /// Turns the cursor round: `seek` next.
+    /// Reverses the cursor; the caller seeks next.
     #[cfg(test)]
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
         self.state = State::Ended;
     }
 
-    /// Leaves the current item for the next. Poll next.
+    /// Leaves the current item for the next one. The caller polls next.
     pub(crate) fn advance(&mut self) {
         if self.state != State::Standing || self.advance_in_block() || self.state == State::Disordered {
             return;
@@ -171,13 +172,13 @@ impl TableCursor {
         self.leave_block();
     }
 
-    /// Bytes of the blocks that it holds.
+    /// Bytes of the blocks that the cursor holds.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.bytes.len())
             + self.fences.as_ref().map_or(0, |(_, page)| page.len())
     }
 
-    /// Goes to the next item if it is in the block at hand, and otherwise nowhere.
+    /// Moves to the next item if that is in the held block; otherwise does nothing.
     #[inline]
     pub(crate) fn advance_in_block(&mut self) -> bool {
         let (State::Standing, Some(held)) = (self.state, &self.held) else { return false };
@@ -195,8 +196,8 @@ impl TableCursor {
         true
     }
 
-    /// To another item of the block at hand, whose key has a place; nowhere if the two are not in order,
-    /// which `poll` tells of.
+    /// Moves to another item of the held block, whose key has a place. If the two keys are out of order, the
+    /// cursor stays, and `poll` returns the error.
     fn advance_placed(&mut self, item: usize) -> bool {
         let held = self.held.as_ref().expect("the cursor stands");
         self.next_key.clear();
@@ -210,7 +211,7 @@ impl TableCursor {
         true
     }
 
-    /// How a key that comes later compares to one before it.
+    /// The order of a later key relative to an earlier one.
     fn onward(&self) -> Ordering {
         match self.direction {
             Direction::Forward => Ordering::Greater,
@@ -218,7 +219,7 @@ impl TableCursor {
         }
     }
 
-    /// How many items of the block at hand come after the current one; only when ready.
+    /// The number of items of the held block after the current one; only when ready.
     #[inline]
     pub(crate) fn items_left(&self) -> usize {
         match self.direction {
@@ -227,13 +228,13 @@ impl TableCursor {
         }
     }
 
-    /// Whether the block at hand has no delete; only when ready.
+    /// Whether the held block has no delete; only when ready.
     pub(crate) fn is_all_puts(&self) -> bool {
         self.standing().layout.is_all_puts()
     }
 
-    /// Puts into `key` the key of the item so many after the current one, at most `items_left`; only when
-    /// ready.
+    /// Sets `key` to the key of the item `items` after the current one; `items` is at most `items_left`. Only
+    /// when ready.
     pub(crate) fn look_ahead(&self, items: usize, key: &mut Vec<u8>) {
         let held = self.standing();
         let item = match self.direction {
@@ -244,7 +245,7 @@ impl TableCursor {
         held.layout.put_key(&held.bytes, item, self.table.file().secret(), key);
     }
 
-    /// The block that comes after the one at hand, if the same fence page has it.
+    /// The block after the current one, if the same fence page lists it.
     pub(crate) fn following(&self) -> Option<BlockAddress> {
         let fences = self.table.fence_page(self.page, self.brought_page(self.page)).ok()??;
         let Spot::Index(index) = self.spot else { return None };
@@ -252,10 +253,11 @@ impl TableCursor {
         next.map(|index| self.table.block(&fences, index))
     }
 
-    /// Goes on. `block`: what the last poll needed, verified; let go if it is not needed any more.
+    /// Continues with `block`, the verified block that the last poll asked for; a block that is not needed
+    /// any more is released.
     ///
     /// # Errors
-    /// `Corrupt` where blocks are not in the order of their keys; seek again or give up.
+    /// `Corrupt` if blocks or their keys are out of order; the caller seeks again or gives up.
     pub(crate) fn poll(&mut self, block: Option<BlockRef>) -> Result<Moved> {
         let mut brought = self.needed.take().zip(block);
         loop {
@@ -313,15 +315,14 @@ impl TableCursor {
         &held.bytes[held.layout.value_range(&held.bytes, self.item)]
     }
 
-    /// Up to `count` data blocks that come after the one at hand, or the one needed, as far as is known
-    /// without reading.
+    /// Up to `count` data blocks after the held or needed one, as far as the pages at hand tell.
     pub(crate) fn upcoming(&self, count: usize) -> Vec<BlockAddress> {
         let mut addresses = Vec::new();
         if self.state == State::Ended {
             return addresses;
         }
         let Ok((index, _)) = self.block_address(&self.table) else { return addresses };
-        // None where a page begins.
+        // `None` at the beginning of a page.
         let (mut page, mut at) = (self.page, Some(index));
         while addresses.len() < count {
             let here = self.brought_page(page);
@@ -343,7 +344,7 @@ impl TableCursor {
         addresses
     }
 
-    /// Block index and address of the spot, or the fence page that says.
+    /// Block index and address of the spot, or the address of the fence page that lists it.
     fn block_address(&self, table: &Table) -> std::result::Result<(usize, BlockAddress), BlockAddress> {
         let Some(fences) = table.fence_page(self.page, self.brought_page(self.page))? else {
             return Ok((0, table.only_block()));
@@ -357,7 +358,7 @@ impl TableCursor {
         Ok((index, table.block(&fences, index)))
     }
 
-    /// The block behind another one in the direction of the cursor, if the page has it.
+    /// The next block of the page in the direction of the cursor, if there is one.
     fn onward_in(&self, fences: &IndexPage<'_>, index: usize) -> Option<usize> {
         match self.direction {
             Direction::Forward => fences.after(index),
@@ -376,7 +377,7 @@ impl TableCursor {
         }
     }
 
-    /// Chooses the item in the block at hand, or goes on to the next block.
+    /// Finds the item in the held block, or moves to the next block.
     fn land(&mut self) -> Result<()> {
         let held = self.held.as_ref().expect("poll brought the block");
         let (layout, bytes, secret) = (&held.layout, &held.bytes, self.table.file().secret());
@@ -387,7 +388,7 @@ impl TableCursor {
             (State::ToTarget(Target::Excluded), Direction::Forward) => {
                 layout.upper_bound_by(bytes, &self.key, secret)
             }
-            // One more than the item before the bound; 0 wraps to what no block has.
+            // One less than the first item beyond the bound; 0 wraps to an index that no block has.
             (State::ToTarget(Target::Included), Direction::Backward) => {
                 layout.upper_bound_by(bytes, &self.key, secret).wrapping_sub(1)
             }
@@ -416,7 +417,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Ends the cursor: the block at hand has keys out of order.
+    /// Ends the cursor: the held block has keys out of order.
     fn disordered(&mut self, what: &'static str) -> Error {
         self.state = State::Ended;
         let address = self.held.as_ref().expect("a block was at hand").address;
@@ -448,7 +449,7 @@ impl TableCursor {
     }
 }
 
-/// The block brought, if it is the one at `address`.
+/// The supplied block, if it is the one at `address`.
 fn take_if(brought: &mut Option<(BlockAddress, BlockRef)>, address: &BlockAddress) -> Option<BlockRef> {
     brought.take().filter(|(needed, _)| needed == address).map(|(_, block)| block)
 }

@@ -1,4 +1,5 @@
-//! Tests of damage: flips, cuts, swaps, foreign and stale parts, and crafted counts with right checksums.
+//! Tests of damage: bit flips, truncation, swapped blocks, foreign and stale parts, and crafted counts with
+//! right checksums.
 
 use super::harness::*;
 use super::open::read_exact;
@@ -31,7 +32,7 @@ fn small_file_of(bench: &Bench, items: u32, shape: SliceShape) -> (TableSummary,
     (bench.build(&[(TREE, shape, &models[0]), (other, shape, &models[1])]), models)
 }
 
-/// Opens the file and reads everything; all that is read must be right.
+/// Opens the file and reads everything; all answers must be right.
 fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<()> {
     let tables = bench.open(summary)?;
     let budget = PageBudget::alone(1 << 20);
@@ -66,13 +67,13 @@ fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<(
     Ok(())
 }
 
-/// Every single-bit flip is an error or changes nothing that is read, and `verify` finds every one of them.
+/// Every single-bit flip is an error or changes no answer, and `verify` finds every flip.
 #[test]
 fn every_flip_is_detected_or_harmless() {
     every_flip(SHAPE, 1500);
 }
 
-/// So it is where blocks are compressed.
+/// The same holds for compressed blocks.
 #[test]
 fn every_flip_of_compressed_blocks_is_detected() {
     every_flip(SliceShape { compression: Compression::Lz4, ..SHAPE }, 800);
@@ -85,7 +86,7 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
     let good = bench.contents();
     let (mut harmless, mut verified) = (0, 0);
     for at in 0..good.len() {
-        // Every bit where bytes mean something; in runs of zeros one bit a byte in turn.
+        // Every bit of bytes with a meaning; in runs of zeros one bit a byte in turn.
         let zeros = good[at.saturating_sub(4)..(at + 4).min(good.len())].iter().all(|byte| *byte == 0);
         let bits = if zeros { at % 8..at % 8 + 1 } else { 0..8 };
         if zeros && at % 5 != 0 {
@@ -114,8 +115,8 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
     assert!(harmless <= gaps, "{harmless} harmless flips, {gaps} bytes of gaps");
 }
 
-/// Every flipped bit of a block of range tombstones refuses the file when it is opened: no range is lost,
-/// none is made, none reaches further. So does every other length of the list in the footer.
+/// Every flipped bit of a block of range tombstones makes the opening fail: no range is lost, added or
+/// extended. So does every other length of the list in the footer.
 #[test]
 fn every_flip_of_ranges_is_refused() {
     let bench = Bench::new();
@@ -159,7 +160,8 @@ fn summary_parts(bench: &Bench, summary: &TableSummary) -> u64 {
     slices + 2 * PAGE_BYTES as u64 + 512
 }
 
-/// A file cut, grown or missing is refused at open; one that shrinks later fails the reads beyond its end.
+/// A truncated, grown or missing file is refused at open; a file that shrinks later fails the reads beyond
+/// its end.
 #[test]
 fn cut_files_are_refused() {
     let bench = Bench::new();
@@ -203,7 +205,7 @@ fn misplaced_blocks_are_refused() {
         bench.set_contents(&bytes);
         assert!(matches!(read_all(&bench, &summary, &models), Err(Error::Corrupt(_))));
     }
-    // The whole file of another life: same name, length and table checksum asked for, another uid.
+    // A whole file with the right name, length and table checksum, but of another uid or store.
     bench.set_contents(&good);
     let identity = TableIdentity { uid: 1, ..IDENTITY };
     assert!(matches!(bench.open(&TableSummary { identity, ..summary.clone() }), Err(Error::Corrupt(_))));
@@ -213,7 +215,8 @@ fn misplaced_blocks_are_refused() {
     assert!(matches!(bench.open(&TableSummary { checksum, ..summary }), Err(Error::Corrupt(_))));
 }
 
-/// Rewrites the footer of the file with right checksums; returns what the manifest would then say.
+/// Rewrites the footer of the file with right checksums; returns the summary that the manifest would then
+/// have.
 fn craft(bench: &Bench, summary: &TableSummary, change: impl FnOnce(&mut Footer)) -> TableSummary {
     let mut bytes = bench.contents();
     let tail_at = bytes.len() - PAGE_BYTES;
@@ -233,8 +236,7 @@ fn craft(bench: &Bench, summary: &TableSummary, change: impl FnOnce(&mut Footer)
     TableSummary { checksum, ..summary.clone() }
 }
 
-/// Counts and keys that do not fit the blocks are found by whoever reads everything, though all checksums
-/// hold.
+/// Counts and keys that do not fit the blocks are found by a full read, though all checksums hold.
 #[test]
 fn crafted_footers_are_found_by_reading() {
     type Change = fn(&mut Footer);
@@ -259,8 +261,7 @@ fn crafted_footers_are_found_by_reading() {
     }
 }
 
-/// A block without places in a slice of an ordered keyspace is damage to who reads everything, to streams and
-/// to cursors.
+/// In a slice of an ordered keyspace, a block without places is damage for full reads, streams and cursors.
 #[test]
 fn blocks_without_places_are_of_hashed_keyspaces() {
     let bench = Bench::new();
@@ -284,7 +285,7 @@ fn blocks_without_places_are_of_hashed_keyspaces() {
     without(bench.settle(&mut cursor).map(|_| ()));
 }
 
-/// Blocks that are sound each by itself, but not in order, end a scan and a stream with an error, never a
+/// Blocks that are sound by themselves, but not in order, end a scan and a stream with an error, never with a
 /// wrong order.
 #[test]
 fn blocks_out_of_order_are_found() {
@@ -318,8 +319,8 @@ fn blocks_out_of_order_are_found() {
     assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "a cursor that failed is at its end");
 }
 
-/// A compressed block whose checksums hold, but that holds no sound block, is an error for a get, a scan and
-/// a stream, and what is allocated for it is bounded by its header's check.
+/// A compressed block with right checksums and no sound contents is an error for a get, a scan and a stream.
+/// Its header's check bounds the memory allocated for it.
 #[test]
 fn crafted_compressed_blocks_are_refused() {
     for (at, byte) in [(12, 255), (15, 1), (16, 255), (30, 0)] {
@@ -346,7 +347,8 @@ fn crafted_compressed_blocks_are_refused() {
     }
 }
 
-/// The one check of a block read: length, checksum in its place, structure; the error names file and offset.
+/// The one check of a block read covers length, checksum in its place and structure; the error names file and
+/// offset.
 #[test]
 fn verify_block_checks_length_place_and_structure() {
     let bench = Bench::new();

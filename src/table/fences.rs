@@ -1,9 +1,9 @@
-//! Fence pages that stay in memory, with what spares a search most of their cache lines.
+//! Resident fence pages, with side tables that spare a search most of its cache misses.
 //!
-//! The pages are as in the file, in the cache's memory. Beside them lie what their headers say and the heads
-//! that begin their lines, one in eight: few enough to be near for every lookup, so that a search looks at
-//! these and at one line of the page. And where the cache last had each block, if there is memory for that,
-//! so that its index is not searched. Immutable but for the places, for any thread.
+//! The pages are as in the file, in the cache's memory. Beside them lie their decoded headers and the first
+//! key head of each line, one head in eight. These are few enough to stay in the CPU's caches, so a search
+//! reads them and one line of the page. If memory allows, each block also has its last known place in the
+//! cache, which spares the search of the cache's index. Immutable but for the places; any thread.
 
 use std::ops::RangeInclusive;
 
@@ -16,17 +16,17 @@ use crate::format::table::index::{IndexPage, IndexShape, ModelTables};
 
 use super::memory::{PageBudget, Places};
 
-/// A page, and where what lies beside it is.
+/// The side data of a page: its shape, and its ranges in the side tables.
 struct Beside {
     shape: IndexShape,
     samples_start: u32,
     samples_end: u32,
     first_block: u32,
-    /// Of a model with alphabets, the number of their tables.
+    /// For a learned page with alphabets, the number of its tables.
     tables: Option<u32>,
 }
 
-/// Counts the blocks of all pages.
+/// A block's number among the blocks of all pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PlaceNumber(u32);
 
@@ -36,35 +36,35 @@ pub(super) enum ResidentFences {
     All(Box<AllPages>),
 }
 
-/// The only page of a slice, so short that a search needs nothing beside it. A trie has as many slices as it
-/// has nodes, each with one page of which a quarter is used: that part is kept.
+/// The only page of a slice, so short that a search needs no side data. A trie has as many slices as nodes,
+/// each with one page that is used to a quarter; only the used part is kept.
 pub(super) struct ShortPage {
     page: PinnedPages,
     bytes: u32,
 }
 
-/// Longest part of a page that is kept alone.
+/// The longest part of a page that is kept alone.
 const SHORT_BYTES_MAX: usize = 256;
 
-/// Pages, and what lies beside them.
+/// Pages and their side data.
 pub(super) struct AllPages {
     pages: PinnedPages,
     /// Bytes of each page.
     page_bytes: usize,
-    /// Of all pages, one after the other.
+    /// Samples of all pages, one page after the other.
     samples: Few<u64>,
-    /// Of all blocks of all pages.
+    /// Places of all blocks of all pages.
     places: Option<Places>,
-    /// Of each page.
+    /// Side data of each page.
     beside: Few<Beside>,
-    /// Of models; neighbours with equal alphabets share them.
+    /// Tables of learned pages; neighbours with equal alphabets share them.
     tables: Box<[ModelTables]>,
-    /// For all that lies beside the pages, on the cache's account.
+    /// The grant for all side data, from the cache's reserve.
     _grant: Grant,
 }
 
 impl ResidentFences {
-    /// Over `count` checked pages.
+    /// Takes `count` checked pages.
     pub(super) fn new(
         pages: PinnedPages,
         count: usize,
@@ -72,7 +72,8 @@ impl ResidentFences {
         budget: &Arc<PageBudget>,
     ) -> ResidentFences {
         let all = AllPages::new(pages, count, page_bytes, budget);
-        // Where blocks have places the data is not much more than the cache: lookups are worth the memory.
+        // If blocks have places, the data is not much larger than the cache, and fast lookups are worth the
+        // memory.
         match ShortPage::bytes_of(&all).filter(|_| count == 1 && all.places.is_none()) {
             Some(bytes) => {
                 let mut page = all.pages;
@@ -91,7 +92,7 @@ impl ResidentFences {
         }
     }
 
-    /// Where the cache last had a block of a page.
+    /// The last known place in the cache of a block.
     #[inline]
     pub(super) fn place(&self, at: PlaceNumber) -> Option<&Place> {
         match self {
@@ -108,7 +109,7 @@ impl ResidentFences {
         }
     }
 
-    /// Hints that places of these blocks, which are neighbours, are wanted soon.
+    /// Prefetches the places of these blocks, which are neighbours.
     #[inline]
     pub(super) fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
         if let ResidentFences::All(all) = self {
@@ -116,7 +117,7 @@ impl ResidentFences {
         }
     }
 
-    /// Bytes of the pages that are models.
+    /// Bytes of the learned pages.
     pub(super) fn models_bytes(&self) -> u64 {
         match self {
             ResidentFences::One(_) => 0,
@@ -137,7 +138,7 @@ impl ResidentFences {
 }
 
 impl ShortPage {
-    /// Used bytes of the first page, if they are so few.
+    /// Bytes used of the first page, if it is short enough.
     fn bytes_of(all: &AllPages) -> Option<usize> {
         match all.page(0) {
             IndexPage::Fences(fences) => Some(fences.used_bytes()).filter(|used| *used <= SHORT_BYTES_MAX),
@@ -152,7 +153,7 @@ impl ShortPage {
 }
 
 impl AllPages {
-    /// Over `count` checked pages.
+    /// Takes `count` checked pages.
     fn new(pages: PinnedPages, count: usize, page_bytes: usize, budget: &Arc<PageBudget>) -> AllPages {
         let (mut samples, mut beside) = (Few::new(), Few::with_capacity(count));
         let (mut tables, mut last): (Vec<ModelTables>, Option<IndexPage<'_>>) = (Vec::new(), None);
@@ -192,7 +193,7 @@ impl AllPages {
         IndexPage::shaped(self.bytes(number), *shape, samples, tables.map(|one| &self.tables[one as usize]))
     }
 
-    /// Where the cache last had a block of a page.
+    /// The last known place in the cache of a block.
     #[inline]
     fn place(&self, at: PlaceNumber) -> Option<&Place> {
         self.places.as_ref()?.get(at.0 as usize)
@@ -203,7 +204,7 @@ impl AllPages {
         PlaceNumber(self.beside[page].first_block + index as u32)
     }
 
-    /// Hints that places of these blocks, which are neighbours, are wanted soon.
+    /// Prefetches the places of these blocks, which are neighbours.
     #[inline]
     fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
         if let Some(places) = &self.places {

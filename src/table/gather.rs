@@ -1,5 +1,5 @@
 //! Items of a slice that wait until there are enough for a learned page, whose blocks are laid out all at
-//! once. The builder fills it and takes from it. One thread. Memory: the items, up to a limit, with 40 bytes
+//! once. The builder adds and removes items. One thread. Memory: the items, up to a limit, with 40 bytes
 //! each.
 
 use crate::base::id::ItemKind;
@@ -7,23 +7,23 @@ use crate::format::table::data_build::ALONE_VALUE_BYTES_MIN;
 use crate::format::table::learned::PageCode;
 use crate::format::table::learned_build::{self, LearnedItems, LearnedOptions, LearnedPlan, Refusal};
 
-/// A page of a model lists a thousand blocks and more; of fewer bytes fences take less.
+/// A learned page lists a thousand blocks or more; for fewer bytes fences take less.
 pub(super) const GATHER_BYTES_MAX: usize = 4 << 20;
-/// Beside its key and value an item takes a tag and about one end.
+/// Bytes of an item in a block beside its key and value: a tag and about one end.
 const ITEM_BYTES: usize = 3;
-/// What an item takes in memory while a page is planned, beside its bytes.
+/// Memory of an item while a page is planned, beside its bytes.
 const ITEM_MEMORY_BYTES: usize = 40;
-/// With room for fewer blocks only slices as small could have a page.
+/// The least blocks that must fit the limit: with fewer, only very small slices could have a learned page.
 const BLOCKS_MIN: usize = 32;
-/// Error of models, in 32nds of a block: half of one.
+/// The models' error bound, in 32nds of a block: half a block.
 const ERROR: u16 = 16;
-/// After so many refusals in a row a slice gets fences to its end.
+/// After so many refusals in a row the rest of the slice gets fences.
 const REFUSALS_MAX: u32 = 2;
 const CODES: [PageCode; 3] = [PageCode::Head, PageCode::Span, PageCode::Seen];
-/// So many pages in a row have the code that was best before, if it does; then all are tried again.
+/// After so many pages in a row with the code that was best before, all codes are tried again.
 const ALIKE_MAX: u32 = 8;
 
-/// An item that waits.
+/// A waiting item.
 #[derive(Clone, Copy)]
 struct Waiting {
     key_at: usize,
@@ -41,15 +41,15 @@ pub(super) struct Gathered {
     limit_bytes: usize,
     target_bytes: usize,
     are_last: bool,
-    /// Items with values so large that fences say their whole keys.
+    /// Items with values so large that fences have their whole keys.
     large: usize,
     refusals: u32,
-    /// The best code of the page at which all were tried, and the pages that it has had since.
+    /// The best code when all were tried last, and the number of pages with it since.
     code: Option<(PageCode, u32)>,
 }
 
 impl Gathered {
-    /// Of a slice whose blocks aim at `target_bytes`; `None` where too few of them are within the limit.
+    /// Gathers for a slice with blocks of `target_bytes`; `None` if too few such blocks fit the limit.
     pub(super) fn new(target_bytes: usize, limit_bytes: usize) -> Option<Gathered> {
         let limit_bytes = limit_bytes.min(GATHER_BYTES_MAX);
         let gathered = Gathered { target_bytes, limit_bytes, ..Gathered::default() };
@@ -72,7 +72,7 @@ impl Gathered {
         });
     }
 
-    /// Grows by steps, so that it takes no more than an eighth beyond its limit.
+    /// Grows in steps, so that memory exceeds the limit by an eighth at most.
     fn make_room(&mut self, bytes: usize) {
         let step = self.limit_bytes / 8;
         if self.bytes.capacity() - self.bytes.len() < bytes {
@@ -87,12 +87,12 @@ impl Gathered {
         self.memory_used() >= self.limit_bytes
     }
 
-    /// Whether it is of use to the rest of the slice.
+    /// Whether gathering is still useful for the rest of the slice.
     pub(super) fn is_of_use(&self) -> bool {
         self.refusals < REFUSALS_MAX
     }
 
-    /// Bytes of items, with what they and their planning take beside.
+    /// Bytes of the items, with the memory that they and their planning need beside.
     fn memory_used(&self) -> usize {
         self.bytes.len() + self.items.len() * ITEM_MEMORY_BYTES
     }
@@ -113,12 +113,12 @@ impl Gathered {
         (&self.bytes[key_at..value_at], tag, kind, &self.bytes[value_at..value_at + value_bytes as usize])
     }
 
-    /// The blocks of a page from the first item on. `last_before`: the key before it.
+    /// Lays out the blocks of a page from the first item on. `last_before`: the key before that item.
     pub(super) fn plan(&mut self, last_before: Option<&[u8]>, are_last: bool) -> Option<LearnedPlan> {
         self.are_last = are_last;
         let options = |codes| LearnedOptions { target_bytes: self.target_bytes, error: ERROR, codes };
         let plan = |codes| learned_build::plan(self, last_before, &options(codes));
-        // A file's keys are of one kind, mostly: a code is three times as cheap as all.
+        // The keys of a file are mostly of one kind, and one code costs a third of trying all.
         let (code, pages) = self.code.filter(|(_, pages)| *pages < ALIKE_MAX).unzip();
         let planned = match (self.large, code) {
             (1.., _) => Err(Refusal::Few),
@@ -134,14 +134,14 @@ impl Gathered {
             }
             Err(refusal) => {
                 log::trace!("fences in place of a model: {refusal:?}");
-                // Where all that there is room for fills no page, the next items do not either.
+                // If all items within the limit fill no page, the next items will not either.
                 self.refusals += if refusal == Refusal::Short { REFUSALS_MAX } else { 1 };
                 None
             }
         }
     }
 
-    /// Forgets the first items.
+    /// Removes the first items.
     pub(super) fn forget(&mut self, count: usize) {
         let bytes = self.items.get(count).map_or(self.bytes.len(), |item| item.key_at);
         let is_large = |item: &&Waiting| item.value_bytes as usize >= ALONE_VALUE_BYTES_MIN;

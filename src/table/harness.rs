@@ -1,4 +1,4 @@
-//! For the tests of this folder: tables made of a map on a simulated disk, and the driver of a cursor.
+//! Test helpers of this folder: tables built from a map on a simulated disk, and the driver of a cursor.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) const SHAPE: SliceShape = SliceShape {
 /// A table's contents: `None` is a tombstone.
 pub(super) type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// A disk, a cache before it, and the hash function of a store.
+/// A disk, a cache in front of it, and the hash secret of a store.
 pub(super) struct Bench {
     pub(super) disk: Arc<SimDisk>,
     pub(super) storage: Arc<dyn Storage>,
@@ -58,7 +58,7 @@ impl Bench {
         self.disk.contents(FILE).expect("the file is there")
     }
 
-    /// Makes the file hold these.
+    /// Replaces the contents of the file.
     pub(super) fn set_contents(&self, bytes: &[u8]) {
         self.disk.set_contents(FILE, Some(bytes));
     }
@@ -97,7 +97,7 @@ impl Bench {
         TableFile::open(&self.storage, summary.identity, bytes, checksum, &self.owner)
     }
 
-    /// Reads the whole file; the first damage there is.
+    /// Reads the whole file and returns the first damage.
     pub(super) fn verify(&self, summary: &TableSummary) -> Result<()> {
         let mut first = None;
         let named = (summary.identity, summary.bytes, summary.checksum);
@@ -113,7 +113,7 @@ impl Bench {
         self.open(&summary).expect("opens").remove(0)
     }
 
-    /// The block from the cache, else read and verified.
+    /// Returns the block from the cache, or reads and verifies it.
     pub(super) fn block(&self, address: &BlockAddress) -> Result<BlockRef> {
         match self.cache.claim(address) {
             Claim::Ready(block) => Ok(block),
@@ -165,7 +165,7 @@ impl Bench {
     }
 }
 
-/// What a table must say of a model's value.
+/// The answer that a table must give for a model's value.
 pub(super) fn expected(value: &Option<Vec<u8>>) -> (ItemKind, Vec<u8>) {
     match value {
         Some(value) => (ItemKind::Put, value.clone()),
@@ -173,7 +173,7 @@ pub(super) fn expected(value: &Option<Vec<u8>>) -> (ItemKind, Vec<u8>) {
     }
 }
 
-/// Numbers that look random, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {

@@ -1,8 +1,8 @@
-//! Which file a table is in, and what the manifest keeps of it. Plain values.
+//! The file that holds a table, and the facts about it that the manifest keeps. Plain values.
 
 use crate::base::id::{FileName, TreeId};
 
-/// Which file, and whose.
+/// A table file, and the store that it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TableIdentity {
     pub(crate) file: FileName,
@@ -16,7 +16,7 @@ pub(crate) struct TableIdentity {
 pub(crate) struct TableSummary {
     pub(crate) identity: TableIdentity,
     pub(crate) bytes: u64,
-    /// Over the checksums of all its blocks.
+    /// The checksum over the checksums of all its blocks.
     pub(crate) checksum: u32,
     pub(crate) slices: Vec<SliceSummary>,
 }
@@ -27,11 +27,11 @@ pub(crate) struct SliceSummary {
     pub(crate) tree: TreeId,
     pub(crate) items: u64,
     pub(crate) tombstones: u64,
-    /// Most tombstones among 128 consecutive items.
+    /// The largest number of tombstones among 128 consecutive items.
     pub(crate) tombstones_dense: u64,
     pub(crate) key_value_bytes: u64,
     pub(crate) ranges: u32,
-    /// First and last key of the items; ranges may reach beyond.
+    /// First and last key of the items; range tombstones may reach beyond them.
     pub(crate) min: Vec<u8>,
     pub(crate) max: Vec<u8>,
 }

@@ -1,5 +1,4 @@
-//! Many reads of table files at once, when a store is opened: ends of files, and pages that are to stay in
-//! memory.
+//! Parallel reads of table files when a store is opened: the ends of files, and pages that become resident.
 //!
 //! Blocking, on the caller's thread, with a reader of its own.
 
@@ -20,16 +19,16 @@ use super::open::{Contents, End, IsLive, TableFile, TableOwner};
 use super::resident::Load;
 use super::search::Table;
 
-/// Reads in flight at most.
+/// The most reads in flight.
 const IN_FLIGHT_MAX: usize = 32;
-/// Pages of one slice are read as one piece up to this length, together with those that follow them closely.
+/// Pages of a slice up to this length are read in one request, together with pages that follow them closely.
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 const GAP_BYTES_MAX: u64 = 16 << 10;
-/// Most bytes of fence pages whose sketches are made at once, but for one table: sketches of both sizes take
-/// 3/8 of it until one is chosen.
+/// The most bytes of fence pages whose sketches are built at once, except for a single table. Until one size
+/// is chosen, the sketches of both sizes take 3/8 of these bytes.
 const SKETCHED_AT_ONCE_BYTES: u64 = 1 << 20;
 
-/// Memory of a read, and what it is for.
+/// The buffer of a read, with its key.
 struct Piece<K>(K, Span, FileName, AlignedBytes);
 
 impl<K: Send + 'static> Target for Piece<K> {
@@ -38,10 +37,10 @@ impl<K: Send + 'static> Target for Piece<K> {
     }
 }
 
-/// Loads that one read brings: where it reads, and what for.
+/// Loads that share one read: its file, its span, and the loads.
 type Group = (FileName, Span, Vec<(Arc<Table>, Load)>);
 
-/// Reads pieces of files, many at once, and hands out each with what it is for, in any order; ends with the
+/// Reads pieces of files, many at once, and passes each with its key to `done`, in any order. Ends with the
 /// first error of `done`.
 fn read_each<K: Send + 'static>(
     storage: &Arc<dyn Storage>,
@@ -75,13 +74,14 @@ fn read_each<K: Send + 'static>(
     }
 }
 
-/// Opens files, given with their lengths and checksums, and hands out the tables of each file in the order of
-/// its slices; the files come in any order. Of a slice that `is_live` denies, told by the file's place among
-/// `files` and the slice's in the file, nothing is read, and its table is only there to be dropped.
+/// Opens files, given with their lengths and checksums, and passes the tables of each file, in the order of
+/// its slices, to `opened`; the files come in any order. `is_live` is asked with the file's index in `files`
+/// and the slice's index in the file. No byte of a slice that is not live is read; its table exists only to
+/// be dropped.
 ///
 /// # Errors
-/// `Corrupt` where a file is not the one that was given, or its header, tail, footer, or a top or range block
-/// is damaged; `Io`; the first error of `opened`.
+/// `Corrupt` if a file is not the expected one, or if its header, tail, footer, or a top or range block is
+/// damaged; `Io`; the first error of `opened`.
 pub(crate) fn open_files(
     storage: &Arc<dyn Storage>,
     files: &[(TableIdentity, u64, u32)],
@@ -96,7 +96,7 @@ pub(crate) fn open_files(
         let spans = [End::header_span(), End::span(*bytes)];
         spans.into_iter().enumerate().map(move |(part, span)| ((index, part), identity.file, span))
     });
-    // The part of a file that was read first, until the other one is read.
+    // The part of a file that was read first, until the other part is read.
     let mut halves: BTreeMap<usize, AlignedBytes> = BTreeMap::new();
     read_each(storage, pieces, |(index, part), read| {
         let read = read?;
@@ -114,10 +114,10 @@ pub(crate) fn open_files(
     })
 }
 
-/// Makes pages of tables resident, in the order given as far as the budget has room, and reads them in the
-/// order of the files. Sketches take time: they are made of up to `sketched_bytes_max` of fence pages, and
-/// those of further tables are put off. What
-/// failed is told to `failed`, which decides whether that ends it.
+/// Makes pages of tables resident, in the order given, as far as the budget has room; the reads go in the
+/// order of the files. Sketches take time to build: they are built for up to `sketched_bytes_max` of fence
+/// pages, and put off for further tables. Each failed load is reported to `failed`, which decides whether
+/// loading ends.
 ///
 /// # Errors
 /// The error that `failed` returns.
@@ -130,8 +130,8 @@ pub(crate) fn load_pages(
 ) -> Result<()> {
     let mut sketched_bytes = 0;
     let mut wanted: Vec<(PageRank, Arc<Table>)> = wanted.collect();
-    // Once it is read a page may take less than it was given: others find room then. What failed is not tried
-    // again.
+    // A page may take less memory once it is read, which leaves room for refused pages. Failed loads are not
+    // tried again.
     loop {
         let (mut loads, mut refused, mut at_once_bytes) = (Vec::new(), Vec::new(), 0);
         for (rank, table) in wanted {
@@ -158,7 +158,7 @@ pub(crate) fn load_pages(
             .map(|(table, _)| (PageRank::Fences, Arc::clone(table)))
             .collect();
         read_loads(storage, budget, loads, &mut failed)?;
-        // Without sketches the pages may have the room of others'.
+        // If sketches are not worth it, the pages may take room that sketches of other pages left.
         wanted = sketched.into_iter().filter(|(_, table)| table.has_no_sketches()).collect();
         wanted.extend(refused);
     }
@@ -221,7 +221,7 @@ mod tests {
     use crate::base::id::FileKind;
     use crate::io::sim::SimDisk;
 
-    /// Reads come back with what they are for, whatever their order, and no more than the most are in flight.
+    /// Each read comes back with its key, in any order, and the reads in flight are bounded.
     #[test]
     fn reads_in_flight_are_bounded() {
         let file = FileName::new(FileKind::Table, 7);

@@ -1,7 +1,7 @@
-//! Memory of tables: the budget of pages that stay in memory, and buffers that direct reads accept.
+//! Memory of tables: the budget of pages that stay in memory, and buffers for direct reads.
 //!
-//! The pages lie in the cache's memory, taken when a table is published and given back when it goes; the
-//! cache has the rest. Any thread.
+//! The pages lie in the cache's memory, which is pinned when a table is published and released when the table
+//! is dropped; the cache uses the rest. Any thread.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, Deref, DerefMut};
@@ -10,59 +10,59 @@ use crate::base::id::TreeId;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::cache::{Cache, PinnedPages, Place};
 
-/// What direct reads want of addresses, and what keeps a page within one page.
+/// Alignment that direct reads need; it also keeps a page within one page of memory.
 const ALIGNMENT: usize = 4096;
 
-/// Of the cache, what places may take: those of the blocks of four times its data.
+/// Places may take one part in so many of the cache: enough for the blocks of four times its data.
 const PLACES_PART: u64 = 256;
 
-/// Of the limit, what may be taken beyond it while pages get smaller places.
+/// One part in so many of the limit may be taken beyond it while pages move to smaller places.
 const SHORTENED_PART: u64 = 8;
 
-/// Of all fence pages, the room that is left for sketches where not all fit.
+/// One part in so many of all fence pages' bytes is left for sketches, if not all fence pages fit.
 const SKETCHES_PART: u64 = 5;
 
-/// How much of the cache filters and fences may keep for themselves.
+/// The budget of cache memory for filters and fences that stay in memory.
 #[derive(Debug)]
 pub(crate) struct PageBudget {
     cache: Cache,
     limit_bytes: u64,
-    /// Of all places there are.
+    /// Bytes of all places.
     places_bytes: AtomicU64,
-    /// Of all fence pages that sketches can stand for.
+    /// Bytes of all fence pages that sketches can replace.
     fences_bytes: AtomicU64,
-    /// Trees with pages that were to stay in memory and do not.
+    /// Trees that lack pages meant to stay in memory.
     short: Mutex<Short>,
 }
 
 #[derive(Default, Debug)]
 struct Short {
     trees: BTreeSet<TreeId>,
-    /// The last one that was tried again.
+    /// The tree that was retried last.
     last: Option<TreeId>,
     /// Trees whose sketches are still to be made.
     put_off: BTreeSet<TreeId>,
 }
 
-/// Trees that are tried again at once, at most: what that costs does not grow with their number.
+/// The most trees retried at once, so that the cost of a retry does not grow with their number.
 const SHORT_TREES_MAX: usize = 32;
 
-/// What pages are of: what is looked at most has more of the budget, so that it finds room whatever came
-/// before it.
+/// The kind of pages. Pages that are read more have a larger part of the budget, so that they find room after
+/// any other pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PageRank {
-    /// Few, and looked at by every get and seek.
+    /// Few, and read by every get and seek.
     Fences,
-    /// Of the nodes of a trie below its root: many. They leave room for the filters of the root, which every
-    /// get asks.
+    /// Fences of the nodes of a trie below its root: many. They leave room for the filters of the root, which
+    /// every get reads.
     NodeFences,
-    /// Filters of every level but the last: together a part of the last one's.
+    /// Filters of every level but the last: together a fraction of the last level's.
     UpperFilters,
     LastFilters,
 }
 
 impl PageRank {
-    /// Its part of the budget, in 16ths.
+    /// The kind's part of the budget, in 16ths.
     fn sixteenths(self) -> u64 {
         match self {
             PageRank::Fences => 16,
@@ -74,7 +74,7 @@ impl PageRank {
 }
 
 impl PageBudget {
-    /// Pages of `cache`, which with what is lent of it stay within `limit_bytes`.
+    /// Pages of `cache`. Together with the cache's lent memory they stay within `limit_bytes`.
     pub(crate) fn new(cache: &Cache, limit_bytes: u64) -> Arc<PageBudget> {
         Arc::new(PageBudget {
             cache: cache.clone(),
@@ -97,8 +97,8 @@ impl PageBudget {
         &self.cache
     }
 
-    /// Room for so many pages, if there is; where not all fence pages fit, within what sketches leave of it,
-    /// if these pages are worth less.
+    /// Pins `count` pages, if there is room. If not all fence pages fit, pages other than sketches leave a
+    /// part of the room to the sketches.
     pub(super) fn take(
         &self,
         count: usize,
@@ -112,54 +112,54 @@ impl PageBudget {
         self.cache.pin_pages(count, page_bytes as usize, limit_bytes)
     }
 
-    /// Sketches of a tree are left to be made in the background.
+    /// Notes that sketches of a tree are to be made later, in the background.
     pub(super) fn put_off_sketches(&self, tree: TreeId) {
         self.short.lock().put_off.insert(tree);
     }
 
-    /// Some of the trees of which sketches were put off; the others later.
+    /// Takes some of the trees whose sketches were put off, at most 32; the others stay.
     pub(crate) fn take_put_off(&self) -> Vec<TreeId> {
         let mut short = self.short.lock();
         let some = short.put_off.len().min(SHORT_TREES_MAX);
         std::iter::from_fn(|| short.put_off.pop_first()).take(some).collect()
     }
 
-    /// They are not made, since something failed.
+    /// Drops put-off trees after a failure: their sketches are not made.
     pub(crate) fn forget_put_off(&self, trees: &[TreeId]) {
         let mut short = self.short.lock();
         short.put_off.retain(|tree| !trees.contains(tree));
     }
 
-    /// Counts fence pages that sketches can stand for, while the answer lives.
+    /// Counts fence pages that sketches can replace, until the result is dropped.
     pub(super) fn count_fences(self: &Arc<PageBudget>, pages: u32) -> CountedFences {
         let bytes = u64::from(pages) * ALIGNMENT as u64;
         self.fences_bytes.fetch_add(bytes, Ordering::Relaxed);
         CountedFences { budget: Arc::clone(self), bytes: AtomicU64::new(bytes) }
     }
 
-    /// Keeps the first bytes of a page, in a smaller place if there is one within the limit or somewhat more:
-    /// what the larger places took is free once all in a frame are.
+    /// Keeps the first bytes of a page, in a smaller place if there is one within the limit or slightly above
+    /// it. The memory of the larger places is free once all places of a frame are.
     pub(super) fn shorten(&self, page: &mut PinnedPages, bytes: usize) {
         page.shorten(bytes, self.limit_bytes + self.limit_bytes / SHORTENED_PART);
     }
 
-    /// Whether filters of a tree, so many bytes in all, can be thought to stay in memory.
+    /// Whether the filters of a tree, `filter_bytes` in all, can be expected to stay in memory.
     pub(crate) fn has_room(&self, tree: TreeId, filter_bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes / 16 * PageRank::LastFilters.sixteenths();
         filter_bytes <= limit_bytes && !self.is_short(tree)
     }
 
-    /// Whether pages of a tree that were to stay in memory do not.
+    /// Whether a tree lacks pages that were meant to stay in memory.
     pub(crate) fn is_short(&self, tree: TreeId) -> bool {
         self.short.lock().trees.contains(&tree)
     }
 
-    /// Pages of a tree that were to stay in memory could not be had.
+    /// Notes that pages of a tree found no room in memory.
     pub(crate) fn note_short(&self, tree: TreeId) {
         self.short.lock().trees.insert(tree);
     }
 
-    /// Some of the trees that lack pages, each in its turn, which are to be tried again.
+    /// Takes some of the trees that lack pages, in turn, for a retry.
     pub(crate) fn take_short(&self) -> Vec<TreeId> {
         let mut short = self.short.lock();
         let behind = short.last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -173,8 +173,9 @@ impl PageBudget {
         taken
     }
 
-    /// Places for so many blocks, while all there are take a small part of the cache: where the data is many
-    /// times as large, blocks are seldom where they were. Who has them lends their memory of the cache.
+    /// Places for `count` blocks, while all places together take a small part of the cache. If the data is
+    /// many times as large as the cache, blocks are seldom found at their places. The caller gets a grant for
+    /// the memory from the cache's reserve.
     pub(super) fn places(self: &Arc<PageBudget>, count: usize) -> Option<Places> {
         let bytes = (count * size_of::<Place>()) as u64;
         let limit = self.cache.capacity_bytes() as u64 / PLACES_PART;
@@ -185,7 +186,7 @@ impl PageBudget {
         Some(Places { places: (0..count).map(|_| Place::default()).collect(), budget: Arc::clone(self) })
     }
 
-    /// What all places take.
+    /// Bytes of all places.
     pub(crate) fn places_bytes(&self) -> u64 {
         self.places_bytes.load(Ordering::Relaxed)
     }
@@ -196,7 +197,7 @@ impl PageBudget {
     }
 }
 
-/// Fence pages that are counted.
+/// Fence pages counted by a budget.
 #[derive(Debug)]
 pub(super) struct CountedFences {
     budget: Arc<PageBudget>,
@@ -204,7 +205,7 @@ pub(super) struct CountedFences {
 }
 
 impl CountedFences {
-    /// They have no sketches.
+    /// Stops counting the pages: they have no sketches.
     pub(super) fn end(&self) {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         self.budget.fences_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -217,7 +218,7 @@ impl Drop for CountedFences {
     }
 }
 
-/// Where the cache last had each of some blocks.
+/// For each of some blocks, its last known place in the cache.
 pub(super) struct Places {
     places: Box<[Place]>,
     budget: Arc<PageBudget>,
@@ -278,7 +279,7 @@ mod tests {
     use super::*;
     use crate::base::id::{KeyspaceId, PartitionId};
 
-    /// A budget grants up to its limit, less to what is looked at less, and gets everything back.
+    /// A budget grants up to its limit, less to pages that are read less, and takes everything back.
     #[test]
     fn budgets_are_kept() {
         let budget = PageBudget::alone(64 << 10);
@@ -304,7 +305,7 @@ mod tests {
         assert!(format!("{:?}", AlignedBytes::new(5)).contains('5'));
     }
 
-    /// Trees that lack pages are tried again in turns, a few at a time, and each once.
+    /// Trees that lack pages are retried in turn, a few at a time, and each once.
     #[test]
     fn trees_that_lack_pages_have_their_turns() {
         let budget = PageBudget::alone(64 << 10);

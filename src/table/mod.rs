@@ -1,15 +1,15 @@
-//! Table files: built once by a flush or a merge, opened, searched, read through, and given up when no longer
-//! named.
+//! Table files: built once by a flush or a merge, then opened, searched, scanned, and discarded when no
+//! version names them any more.
 //!
-//! It is not where bytes are defined (`format::table`), nor what decides which table to look into (`levels`),
-//! nor a cache. `write` and `compact` build and stream; `read` searches and scans, and never reads a device:
-//! what a search lacks it names as a [`BlockAddress`], and the driver brings it. A [`Table`] is immutable and
-//! shared freely between threads.
+//! This module does not define bytes (`format::table`), does not choose the tables that a read searches
+//! (`levels`), and is no cache. `write` and `compact` build and stream tables; `read` searches and scans
+//! them. No search reads a device: a search that lacks a block returns its [`BlockAddress`], and the driver
+//! reads the block. A [`Table`] is immutable and shared freely between threads.
 //!
-//! 1. Whatever search, cursor and stream look into has passed the checks of `verify`: a
-//!    damaged or crafted block is an error where it is read, never a panic later.
+//! 1. Search, cursor and stream use only blocks that have passed the checks of `verify`: a damaged or
+//!    crafted block is an error where it is read, never a panic later.
 //! 2. A table's items are strictly ascending by key; a table holds at most one item of a key.
-//! 3. Nothing here keeps a reference into a cache; cursors hold counted blocks.
+//! 3. No type of this module keeps a reference into a cache; cursors hold counted blocks.
 
 mod admission;
 mod ahead;

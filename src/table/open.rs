@@ -1,8 +1,9 @@
-//! Opening a table file: header, tail, footer, top and range blocks are checked; everything else when it is
-//! read.
+//! Opening a table file: header, tail, footer, top and range blocks are checked now; all other blocks are
+//! checked when they are read.
 //!
-//! The engine opens what the manifest names. A [`TableFile`] is shared by the tables (slices) in it; when the
-//! last of them goes after it was marked obsolete, its name is handed to whoever removes files.
+//! The engine opens the files that the manifest names. The tables (slices) of a file share its [`TableFile`].
+//! When the last of them is dropped after the file was marked obsolete, the file's name goes to the worker
+//! that removes files.
 
 use std::collections::BTreeSet;
 
@@ -25,12 +26,12 @@ use super::packed::PackedEntry;
 use super::resident::Resident;
 use super::search::{Ranged, Table, memory_bytes};
 
-/// What is read from the end of a file at once: tail, and in most files footer and top blocks.
+/// Bytes read from the end of a file at once: the tail, and in most files the footer and top blocks.
 const END_BYTES: u64 = 32 << 10;
-/// Header page, a block, footer, tail page.
+/// A header page, one block, a footer, a tail page.
 const BYTES_MIN: u64 = 2 * PAGE_BYTES as u64 + 2 * UNIT_BYTES as u64;
 
-/// Obsolete files of tables: those that readers still hold, and those to be removed.
+/// Obsolete table files: those with readers, and those that can be removed.
 #[derive(Debug)]
 pub(crate) struct Discarded {
     files: Mutex<DiscardedFiles>,
@@ -39,15 +40,15 @@ pub(crate) struct Discarded {
 
 #[derive(Default, Debug)]
 struct DiscardedFiles {
-    /// Every one, until [`Discarded::forget`].
+    /// All obsolete files, until [`Discarded::forget`].
     obsolete: BTreeSet<FileName>,
-    /// Those that no reader can look into any more, and that nobody has taken to remove.
+    /// Files without readers that the remover has not taken yet.
     unread: Vec<FileName>,
-    /// Slices that left the version and that readers still look into.
+    /// Slices that left the version and still have readers.
     dying_slices: usize,
-    /// Whole pages of slices that no reader can look into any more, in files of which other slices are left.
+    /// Whole pages of slices without readers, in files that still have other slices.
     holes: Vec<(FileName, Span)>,
-    /// Some of them were taken and are not punched yet.
+    /// Some holes were taken and are not punched yet.
     is_punching: bool,
 }
 
@@ -62,19 +63,19 @@ impl Discarded {
         std::mem::take(&mut self.files.lock().unread)
     }
 
-    /// The file was removed.
+    /// Forgets a removed file.
     pub(crate) fn forget(&self, file: FileName) {
         self.files.lock().obsolete.remove(&file);
     }
 
-    /// Takes some of the pages that nothing needs of files that stay, neighbours as one: no more than so many
-    /// pieces. To be called before obsolete files are forgotten; [`Discarded::end_holes`] follows.
+    /// Takes free pages of files that stay, at most `most` spans; neighbours are one span. The caller does so
+    /// before it forgets obsolete files, and calls [`Discarded::end_holes`] afterwards.
     pub(crate) fn take_holes(&self, most: usize) -> Vec<(FileName, Span)> {
         let files = &mut *self.files.lock();
         files.holes.retain(|(file, _)| !files.obsolete.contains(file));
         files.holes.sort_unstable_by_key(|(file, span)| (*file, std::cmp::Reverse(span.offset)));
         let mut taken: Vec<(FileName, Span)> = Vec::new();
-        // From the end: the last file's, ascending.
+        // From the back: the last file's holes, ascending by offset.
         while let Some((file, span)) = files.holes.last().copied() {
             let count = taken.len();
             match taken.last_mut() {
@@ -90,7 +91,8 @@ impl Discarded {
         taken
     }
 
-    /// What was taken is punched; whether there are more, for which whoever removes files is notified.
+    /// Notes that the holes taken last are punched. Returns whether more are left; the remover of files is
+    /// then notified.
     pub(crate) fn end_holes(&self) -> bool {
         let mut files = self.files.lock();
         files.is_punching = false;
@@ -102,19 +104,20 @@ impl Discarded {
         are_left
     }
 
-    /// Whether every obsolete file was removed, and every slice that left the version is gone.
+    /// Whether every obsolete file is removed, and every slice that left the version is dropped and its pages
+    /// punched.
     pub(crate) fn is_empty(&self) -> bool {
         let files = self.files.lock();
         let has_holes = files.is_punching || !files.holes.is_empty();
         files.obsolete.is_empty() && files.dying_slices == 0 && !has_holes
     }
 
-    /// Obsolete files that were not removed yet, by name.
+    /// Obsolete files that are not removed yet, by name.
     pub(crate) fn obsolete(&self) -> Vec<FileName> {
         self.files.lock().obsolete.iter().copied().collect()
     }
 
-    /// Notifies whoever removes files.
+    /// Notifies the remover of files.
     pub(crate) fn notify(&self) {
         self.event.notify();
     }
@@ -132,7 +135,7 @@ impl Discarded {
         self.files.lock().dying_slices += 1;
     }
 
-    /// `hole`: what its end leaves free.
+    /// `hole`: the pages that become free with this slice.
     pub(super) fn end_slice(&self, file: FileName, hole: Option<Span>) {
         let mut files = self.files.lock();
         files.dying_slices -= 1;
@@ -142,10 +145,10 @@ impl Discarded {
     }
 }
 
-/// What the open table files of a store share.
+/// State that the open table files of a store share.
 #[derive(Clone, Debug)]
 pub(crate) struct TableOwner {
-    /// Keys of hashed keyspaces are put in order by it.
+    /// The secret that orders the keys of hashed keyspaces.
     pub(crate) secret: Arc<HashSecret>,
     pub(crate) discarded: Arc<Discarded>,
 }
@@ -169,8 +172,7 @@ pub(crate) struct TableFile {
     bytes: u64,
     obsolete: AtomicBool,
     owner: TableOwner,
-    /// Of slices that left the version and that nobody looks into any more: what they took, ascending;
-    /// neighbours are one.
+    /// Spans of slices that left the version and have no readers, ascending; neighbours are one span.
     free: Mutex<Vec<Span>>,
 }
 
@@ -227,7 +229,7 @@ impl TableFile {
         self.identity
     }
 
-    /// Of the store's hash.
+    /// The store's hash secret.
     #[inline]
     pub(super) fn secret(&self) -> &HashSecret {
         &self.owner.secret
@@ -241,19 +243,19 @@ impl TableFile {
         self.bytes
     }
 
-    /// Says that no version names the file any more: its name is discarded when its last table is dropped.
+    /// Marks the file as named by no version any more: it is discarded when its last table is dropped.
     pub(crate) fn mark_obsolete(&self) {
-        // Listed first: the list has every file that is discarded.
+        // The file is listed first, so that the list has every discarded file.
         self.owner.discarded.note_obsolete(self.identity.file);
         self.obsolete.store(true, Ordering::Release);
     }
 
-    /// Notes that a slice left the version: [`TableFile::end_slice`] follows.
+    /// Notes that a slice left the version; [`TableFile::end_slice`] follows.
     pub(super) fn note_dying_slice(&self) {
         self.owner.discarded.note_dying_slice();
     }
 
-    /// Notes that nobody looks into a slice any more, and tells of the pages that nothing else lies in.
+    /// Notes that a slice has no readers any more, and reports the pages that hold no other slice.
     pub(super) fn end_slice(&self, slice: Span) {
         let is_obsolete = self.obsolete.load(Ordering::Acquire);
         let hole = (!is_obsolete).then(|| free_pages(&mut self.free.lock(), slice)).flatten();
@@ -261,7 +263,7 @@ impl TableFile {
     }
 }
 
-/// Adds a slice to the free spans of a file, and gives the whole pages that are free by this.
+/// Adds a slice to the free spans of a file and returns the whole pages that become free by it.
 pub(super) fn free_pages(free: &mut Vec<Span>, slice: Span) -> Option<Span> {
     let page = PAGE_BYTES as u64;
     let at = free.partition_point(|span| span.offset < slice.offset);
@@ -283,15 +285,15 @@ impl Drop for TableFile {
     }
 }
 
-/// Whether something may look into a slice; another may be a hole, of which nothing is read.
+/// Whether readers may use a slice. A slice that is not live may be a hole; no byte of it is read.
 pub(super) type IsLive<'l> = &'l dyn Fn(u32, &SliceEntry) -> Result<bool>;
 
-/// Every slice is.
+/// Every slice is live.
 pub(super) const ALL_LIVE: IsLive<'static> = &|_, _| Ok(true);
 
-/// Whether the pages of a slice were punched out of the file, as far as the file itself tells: all pages in
-/// which nothing else lies are zeros. At least one part of the slice has to begin there, as every part begins
-/// with a checksum and a tag.
+/// Whether the pages of a slice were punched out of the file, as far as the file itself shows: all pages that
+/// hold only this slice are zeros. At least one part of the slice must begin in them, because every part
+/// begins with a checksum and a tag, and no tag is 0.
 pub(crate) fn is_hole(storage: &dyn Storage, file: FileName, entry: &SliceEntry) -> Result<bool> {
     let (page, span) = (PAGE_BYTES as u64, entry.span());
     let own = span.offset.next_multiple_of(page)..span.end() / page * page;
@@ -308,14 +310,14 @@ pub(crate) fn is_hole(storage: &dyn Storage, file: FileName, entry: &SliceEntry)
     Ok(true)
 }
 
-/// What opening reads.
+/// The parts of a file that an opening reads.
 pub(super) struct Contents {
     pub(super) blocks_checksum: u32,
     pub(super) footer: Span,
     pub(super) slices: Vec<SliceContents>,
 }
 
-/// What stays of a slice in memory.
+/// The part of a slice that stays in memory.
 pub(super) struct SliceContents {
     pub(super) entry: PackedEntry,
     pub(super) ranged: Option<Box<Ranged>>,
@@ -323,7 +325,7 @@ pub(super) struct SliceContents {
 }
 
 impl SliceContents {
-    /// Counts what its table will have in memory beside the pages.
+    /// Counts the memory that its table will take beside the pages.
     pub(super) fn account(&self, budget: &Arc<PageBudget>) {
         let bytes = memory_bytes(&self.entry, self.ranged.as_deref(), &self.resident.top);
         self.resident.account(bytes, &self.entry, budget);
@@ -331,7 +333,7 @@ impl SliceContents {
 }
 
 impl Contents {
-    /// `checksum`: of the table, if it is known.
+    /// `checksum`: the table's, if it is known.
     pub(super) fn read(
         storage: &dyn Storage,
         identity: TableIdentity,
@@ -345,7 +347,7 @@ impl Contents {
         Contents::decode(storage, (identity, bytes, checksum), (&header, end), is_live)
     }
 
-    /// Whether the file is there and as long as is said.
+    /// Checks that the file exists and has the stated length.
     pub(super) fn check_length(storage: &dyn Storage, identity: TableIdentity, bytes: u64) -> Result<()> {
         let file = identity.file;
         let found = storage.length(file)?;
@@ -359,7 +361,7 @@ impl Contents {
         Ok(())
     }
 
-    /// From the header page and the end of a file of that length; what does not lie in it is read.
+    /// Decodes the header page and the end of a file of that length; blocks outside the end are read.
     pub(super) fn decode(
         storage: &dyn Storage,
         (identity, bytes, checksum): (TableIdentity, u64, Option<u32>),
@@ -405,7 +407,7 @@ impl Contents {
     }
 }
 
-/// The end of the file, read at once.
+/// The end of the file, read in one request.
 pub(super) struct End {
     identity: TableIdentity,
     offset: u64,
@@ -413,23 +415,23 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Where the header page is, which is read beside it.
+    /// The span of the header page, which is read beside the end.
     pub(super) fn header_span() -> Span {
         Span { offset: 0, bytes: PAGE_BYTES as u64 }
     }
 
-    /// Where the end of a file of that length is.
+    /// The span of the end of a file of that length.
     pub(super) fn span(file_bytes: u64) -> Span {
         let offset = file_bytes.saturating_sub(END_BYTES);
         Span { offset, bytes: file_bytes - offset }
     }
 
-    /// Takes the bytes that were read from [`End::span`].
+    /// Takes the bytes read from [`End::span`].
     pub(super) fn of(identity: TableIdentity, file_bytes: u64, bytes: AlignedBytes) -> End {
         End { identity, offset: End::span(file_bytes).offset, bytes }
     }
 
-    /// Checks and decodes a block of the file, reading it if it is not in the end.
+    /// Checks and decodes a block of the file; reads the block if it lies outside the end.
     fn with<T>(
         &self,
         storage: &dyn Storage,
@@ -476,7 +478,7 @@ impl End {
         Context { file_uid: self.identity.uid, offset, tag }
     }
 
-    /// Decodes a span of the file, reading it if it is not in the end.
+    /// Decodes a span of the file; reads the span if it lies outside the end.
     fn at<T>(
         &self,
         storage: &dyn Storage,

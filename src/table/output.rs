@@ -1,6 +1,6 @@
 //! The bytes of a table file on their way to storage: sealed, written from front to back, synced.
 //!
-//! The builder's alone. One thread.
+//! Only the builder uses it. One thread.
 
 use crate::base::checksum::{self, Context};
 use crate::base::error::Result;
@@ -14,7 +14,7 @@ use crate::io::storage::Storage;
 use super::admission::Admission;
 use super::identity::TableIdentity;
 
-/// What is written at once, unless there is less memory.
+/// Bytes of one write, unless memory is limited.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
 
 /// The header page of a table file.
@@ -27,7 +27,7 @@ fn header(identity: &TableIdentity, features: u64) -> Vec<u8> {
 pub(super) struct Output {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) identity: TableIdentity,
-    /// From offset `written` on.
+    /// The bytes from offset `written` on.
     pub(super) buffer: Vec<u8>,
     written: u64,
     pub(super) blocks_checksum: u32,
@@ -37,7 +37,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Of a file that was created.
+    /// The output of a file that was created.
     pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Output {
         let buffer = header(&identity, 0);
         let (written, blocks_checksum, admission, finished) = (0, 0, None, false);
@@ -53,7 +53,7 @@ impl Output {
         }
     }
 
-    /// Where the next byte goes.
+    /// The offset of the next byte.
     pub(super) fn at(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
@@ -71,7 +71,7 @@ impl Output {
         admission.offer(&BlockAddress { file: self.identity.file, file_uid, offset, bytes, kind }, block);
     }
 
-    /// Zeros up to the next page.
+    /// Appends zeros up to the next page.
     pub(super) fn align(&mut self) {
         let gap = self.at().next_multiple_of(PAGE_BYTES as u64) - self.at();
         self.buffer.resize(self.buffer.len() + gap as usize, 0);
@@ -96,7 +96,7 @@ impl Output {
         self.write_full()
     }
 
-    /// Seals pages, in place too, and appends them; whole ones are aligned. Returns where they are.
+    /// Seals pages in place and appends them; whole pages are aligned. Returns their span.
     pub(super) fn append_pages(
         &mut self,
         pages: &mut [u8],
@@ -117,7 +117,7 @@ impl Output {
         Ok(span)
     }
 
-    /// Writes what is there in whole pieces.
+    /// Writes all whole pieces of the buffer.
     pub(super) fn write_full(&mut self) -> Result<()> {
         while self.buffer.len() >= self.write_bytes {
             self.write(self.write_bytes)?;
@@ -125,7 +125,7 @@ impl Output {
         Ok(())
     }
 
-    /// Says in the header, which has none yet, what a reader must know.
+    /// Sets the feature bits in the header, which has none yet.
     pub(super) fn set_features(&mut self, features: u64) -> Result<()> {
         if features == 0 {
             return Ok(());
@@ -158,7 +158,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.finished {
-            // A file that no manifest names is removed at the next open, if it cannot be now.
+            // If the removal fails, the next open removes the file, since no manifest names it.
             let _ = self.storage.remove(self.identity.file);
         }
     }

@@ -1,7 +1,7 @@
-//! A slice's footer entry as it stays in memory: a third of the bytes, since there are many slices.
+//! A slice's footer entry in memory: a third of the bytes, since there are many slices.
 //!
-//! Places and lengths are in units of the file, and both keys lie in one piece of memory. `SliceEntry` says
-//! what the values mean; its decoding says that they fit. Immutable, for any thread.
+//! Offsets and lengths are in units of the file, and both keys lie in one allocation. `SliceEntry` documents
+//! the values; its decoder checks that they fit. Immutable, for any thread.
 
 use crate::base::id::TreeId;
 use crate::format::table::UNIT_BYTES;
@@ -13,7 +13,7 @@ use crate::format::table::footer::{SliceEntry, Span};
 pub(super) struct PackedEntry {
     pub(super) tree: TreeId,
     pub(super) key_value_bytes: u64,
-    /// The first key and the last.
+    /// The first key, then the last.
     keys: Box<[u8]>,
     items: u32,
     tombstones: u32,
@@ -58,7 +58,7 @@ fn bytes(units: u32) -> u64 {
 }
 
 impl PackedEntry {
-    /// Of an entry that was decoded, or that a builder made.
+    /// Packs an entry that was decoded or that a builder made.
     pub(super) fn of(entry: &SliceEntry) -> PackedEntry {
         let count = |count| u32::try_from(count).expect("the footer's check bounds items");
         let page_units = units(u64::from(entry.fence_page_bytes));
@@ -162,7 +162,7 @@ impl PackedEntry {
         Span { offset: data.offset, bytes: end - data.offset }
     }
 
-    /// Memory that it takes beside its own bytes.
+    /// Memory beside the struct itself.
     pub(super) fn memory_bytes(&self) -> usize {
         self.keys.len()
     }
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((packed.unpack(), packed.span()), (slice.clone(), slice.span()));
     }
 
-    /// What decodes comes back from the packed form, up to the largest values, and damaged footers too.
+    /// Every entry that decodes unpacks to itself, up to the largest values, for damaged footers too.
     #[test]
     fn what_decodes_is_packed() {
         let end_max = bytes(u32::MAX);

@@ -1,5 +1,5 @@
-//! What a table file is made of, part by part, for whoever looks into it. It trusts nothing: the file is what
-//! its own header says.
+//! The parts of a table file, one by one, for inspection. This module trusts no manifest: the file's own
+//! header names its identity.
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
@@ -18,7 +18,7 @@ use super::open::{Contents, IsLive, TableFile, TableOwner, is_hole, read_exact};
 use super::search::Table;
 use super::verify::{decompress, verify_block};
 
-/// One part of the file.
+/// A part of the file.
 #[derive(Debug)]
 pub(crate) struct TablePart {
     pub(crate) span: Span,
@@ -26,32 +26,32 @@ pub(crate) struct TablePart {
     pub(crate) said: Result<Said>,
 }
 
-/// What a part says.
+/// The contents of a part.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// Of a block of items: how many, the first key and the last as they are shown, as they were given where
-    /// their places are left out; compressed or not.
+    /// A block of items: their number, the first and last key as they are shown, and the plain length if the
+    /// block is compressed. Where the places of keys are left out, the keys are shown as stored.
     Items {
         items: usize,
         first: String,
         last: String,
         plain_bytes: Option<usize>,
     },
-    /// Range tombstones of a slice, with keys as they are shown.
+    /// Range tombstones of a slice, with the keys as they are shown.
     Ranges {
         count: usize,
         first: String,
         end: String,
     },
-    /// How many of whatever it is there are.
+    /// A number of entries; the part's name gives their kind.
     Count(u64),
     Nothing,
 }
 
-/// Tells of every part in the order of the file, but for header and tail, which come first.
+/// Reports every part in the order of the file; tail and footer come first, and the header is not reported.
 ///
 /// # Errors
-/// `Corrupt` where header, tail or footer do not lead further; `Io`.
+/// `Corrupt` if header, tail or footer is damaged; `Io`.
 pub(crate) fn table_parts(
     storage: &Arc<dyn Storage>,
     identity: TableIdentity,
@@ -128,7 +128,7 @@ fn slice_parts(
     Ok(())
 }
 
-/// What a page of filters or fences is called, and says.
+/// The name and the contents of a filter or fence page.
 fn page_says(table: &Table, name: &'static str, page: &[u8]) -> (&'static str, Result<Said>) {
     let count = |count: usize| Ok(Said::Count(count as u64));
     match claimed_tag(page) {

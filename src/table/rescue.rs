@@ -1,8 +1,8 @@
-//! The good extents of a table file, whatever the rest of it is like: blocks of items and range tombstones,
-//! found by their own checksums at every unit of the file. Neither header nor footer nor fences are needed.
+//! The good extents of a table file, however damaged the rest is: blocks of items and range tombstones, found
+//! by their own checksums at every unit of the file. Header, footer and fences are not needed.
 //!
-//! Cost: a read of the file; where units look like the beginning of a block and are none, a checksum of up to
-//! 1.1 MiB each.
+//! Cost: one read of the file; each unit that looks like the beginning of a block and is none costs a
+//! checksum of up to 1.1 MiB.
 
 use crate::base::checksum::Context;
 use crate::base::error::{Error, Result};
@@ -24,14 +24,14 @@ use super::memory::AlignedBytes;
 use super::open::Contents;
 use super::verify::{decompress, verify_block};
 
-/// Bytes read at once: a block always fits.
+/// Bytes read at once; any block fits.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// A good extent.
 pub(crate) enum Good<'g> {
     Items(GoodItems<'g>),
     Ranges(Ranges),
-    /// A part that comes behind the items of a slice.
+    /// A part that follows the items of a slice.
     Other,
 }
 
@@ -47,17 +47,17 @@ impl GoodItems<'_> {
         self.layout.items()
     }
 
-    /// Whether they are of a hashed keyspace, which their block tells.
+    /// Whether the items are of a hashed keyspace; their block shows it.
     pub(crate) fn leaves_places_out(&self) -> bool {
         self.layout.leaves_places_out()
     }
 
-    /// Whether their keys are in an order that is not known: they have no places, and the secret is lost.
+    /// Whether the order of the keys is unknown: they have no places, and the secret is lost.
     pub(crate) fn is_unordered(&self) -> bool {
         self.secret.is_none() && self.layout.leaves_places_out()
     }
 
-    /// Stored key, kind and value. Where the order is not known, zeros are the key's place.
+    /// Stored key, kind and value. If the order is unknown, the key's place is zeros.
     pub(crate) fn item(&self, index: usize) -> (Vec<u8>, ItemKind, &[u8]) {
         let key = match self.secret {
             Some(secret) => self.layout.key(self.block, index, secret),
@@ -73,11 +73,11 @@ impl GoodItems<'_> {
     }
 }
 
-/// Gives every good extent that lies in a part of the file with this uid to `take`, with its place, in the
-/// order of the file. `secret`: of the store that the file is of, if it is known.
+/// Passes every good extent of the file's `span` that is sealed with this uid to `take`, with its span, in
+/// the order of the file. `secret`: the hash secret of the file's store, if it is known.
 ///
 /// # Errors
-/// What `take` answers; `Io` where nothing can be read.
+/// The errors of `take`; `Io` if no part can be read.
 pub(crate) fn good_extents(
     storage: &dyn Storage,
     (file, uid, span): (FileName, u64, Span),
@@ -123,7 +123,7 @@ pub(crate) fn good_extents(
 }
 
 enum Extent {
-    /// Decompressed, if it was compressed.
+    /// The decompressed block, if it was compressed.
     Block(Option<Vec<u8>>),
     Ranges(Ranges),
     /// A page of a filter or of fences.
@@ -162,7 +162,7 @@ fn good_at(at: &BlockAddress, bytes: &[u8]) -> Option<(usize, Extent)> {
     Some((length, Extent::Block(Some(plain))))
 }
 
-/// The slices of a file, by its footer, whatever the file's name.
+/// The slices of a file by its footer, under any file name.
 ///
 /// # Errors
 /// `Corrupt` if the footer cannot be read, `Io`.
@@ -171,7 +171,7 @@ pub(crate) fn slice_entries(
     identity: TableIdentity,
     bytes: u64,
 ) -> Result<Vec<SliceEntry>> {
-    // Nothing of a slice but its entry is wanted: any of them may be a hole.
+    // Only the footer entries are needed, and any slice may be a hole.
     match Contents::read(storage, identity, bytes, None, &|_, _| Ok(false)) {
         Ok(contents) => Ok(contents.slices.into_iter().map(|slice| slice.entry.unpack()).collect()),
         Err(error) => match footer(storage, identity, bytes)? {
@@ -181,7 +181,7 @@ pub(crate) fn slice_entries(
     }
 }
 
-/// The good footer nearest to the end of the file, whatever is behind it and before it.
+/// The good footer nearest to the end of the file; the bytes around it may be damaged.
 fn footer(storage: &dyn Storage, identity: TableIdentity, bytes: u64) -> Result<Option<Footer>> {
     let unit = UNIT_BYTES as u64;
     let end = bytes / unit * unit;
@@ -206,7 +206,7 @@ fn footer(storage: &dyn Storage, identity: TableIdentity, bytes: u64) -> Result<
     Ok(None)
 }
 
-/// As `read`; zeros stand where the device cannot read, page by page.
+/// As `read`, but pages that the device cannot read are zeros.
 ///
 /// # Errors
 /// Any but `Io`.

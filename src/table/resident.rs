@@ -1,7 +1,7 @@
-//! Filter and fence pages of a slice that stay in memory, and the account of what it has beside them.
+//! Resident filter and fence pages of a slice, and the account of the memory beside them.
 //!
-//! Pages come from the device, or from whoever has just written them. Immutable once they are there, for any
-//! thread.
+//! Pages are read from the device, or copied by the builder that has just written them. Immutable once they
+//! are set; any thread.
 
 use crate::base::error::Result;
 use crate::base::id::FileName;
@@ -25,13 +25,13 @@ use super::open::fill_exact;
 use super::packed::PackedEntry;
 use super::verify::verify_block;
 
-/// Most bytes of one request when pages are loaded.
+/// The most bytes of one request when pages are loaded.
 const LOAD_BYTES: usize = 256 << 10;
 
-/// Says where pages go that were just written and that the budget has no room for.
+/// The fate of pages that were just written, if the budget has no room for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Otherwise {
-    /// They are read when they are asked for.
+    /// They are read on demand.
     Leave,
     /// They are offered to the cache.
     Offer,
@@ -40,18 +40,19 @@ pub(crate) enum Otherwise {
 /// See the module.
 pub(super) struct Resident {
     pub(super) filters: OnceLock<PinnedPages>,
-    /// Empty where one fence page, or none, needs no choice: it begins with the first key.
+    /// Empty if the slice has no fence page, or a single one that begins with the first key.
     pub(super) top: Top,
     fences: OnceLock<ResidentFences>,
-    /// Of the fence pages, where these found no room; `None` if they are not worth it.
+    /// Sketches of the fence pages, if the pages found no room; `None` if sketches are not worth their
+    /// memory.
     sketches: OnceLock<Option<Box<Sketches>>>,
-    /// Memory of the slice beside its pages, on the cache's account, and the pages that sketches can stand
-    /// for.
+    /// The grant for the slice's memory beside its pages, from the cache's reserve, and the count of the
+    /// fence pages that sketches can replace.
     accounted: OnceLock<(Grant, Option<CountedFences>)>,
 }
 
 impl Resident {
-    /// Begins without any page in memory. A slice without `top` has one data block. `min`: its first key.
+    /// Starts without resident pages. A slice without `top` has one data block. `min`: its first key.
     pub(super) fn of(top: Option<Top>, min: &[u8]) -> Resident {
         let top = top.filter(|top| top.pages() > 1 || top.separator(0) != min).unwrap_or_default();
         Resident {
@@ -63,19 +64,20 @@ impl Resident {
         }
     }
 
-    /// Its fences, if they are in memory.
+    /// Its fences, if they are resident.
     #[inline]
     pub(super) fn fences(&self) -> Option<&ResidentFences> {
         self.fences.get()
     }
 
-    /// Where the sketch of a fence page says that a key's block is, if it does. `first`: of that page.
+    /// The extent of a key's block by the sketch of a fence page, if the sketch decides. `first`: the page's
+    /// first separator.
     pub(super) fn sketched(&self, page: usize, key: &[u8], first: &[u8]) -> Option<Extent> {
         let Sketches { parts, bytes } = self.sketches.get()?.as_deref()?;
         Sketch::of(parts.page(page, *bytes)).find(key, first)
     }
 
-    /// Whether sketches of its fence pages are known not to be worth it.
+    /// Whether sketches of its fence pages are known not to be worth their memory.
     pub(super) fn has_no_sketches(&self) -> bool {
         self.sketches.get().is_some_and(Option::is_none)
     }
@@ -86,7 +88,7 @@ impl Resident {
         sketches.map_or(0, |sketches| u64::from(entry.fence_pages) * sketches.bytes as u64)
     }
 
-    /// Counts memory that the slice has anyway against the cache's, of `bytes`.
+    /// Charges the `bytes` that the slice takes beside its pages to the cache's reserve.
     pub(super) fn account(&self, bytes: usize, entry: &PackedEntry, budget: &Arc<PageBudget>) {
         self.accounted.get_or_init(|| {
             let counted = has_sketches(entry).then(|| budget.count_fences(entry.fence_pages));
@@ -94,8 +96,8 @@ impl Resident {
         });
     }
 
-    /// Whether the slice has pages of that rank that are not resident. Filters by column never are: those of
-    /// the next run of the node take their place.
+    /// Whether the slice has pages of that rank that are not resident. Filters by column are never resident:
+    /// those of the next run of the node replace them.
     pub(super) fn lacks(&self, entry: &PackedEntry, rank: PageRank) -> bool {
         match rank {
             PageRank::Fences | PageRank::NodeFences => entry.fence_pages > 0 && self.fences().is_none(),
@@ -106,13 +108,13 @@ impl Resident {
         }
     }
 
-    /// Whether sketches of fence pages can be made, and were not.
+    /// Whether sketches of fence pages can be made and do not exist yet.
     pub(super) fn can_sketch(&self, entry: &PackedEntry, rank: PageRank) -> bool {
         rank == PageRank::Fences && has_sketches(entry) && self.sketches.get().is_none()
     }
 
-    /// Memory for pages that the slice lacks, or for sketches of them if `may_sketch`; `None` if it lacks
-    /// none, or if the budget has no room for them.
+    /// Pins memory for missing pages, or for sketches of them if `may_sketch`. `None` if no page is missing,
+    /// or if the budget has no room.
     pub(super) fn begin(
         &self,
         (identity, entry): (TableIdentity, &PackedEntry),
@@ -139,10 +141,10 @@ impl Resident {
         Some(Load { pages, pinned, count, sketched })
     }
 
-    /// Keeps pages that were filled.
+    /// Makes filled pages resident.
     pub(super) fn end(&self, load: Load, budget: &Arc<PageBudget>) {
         let Load { pages, pinned, count, sketched } = load;
-        // Another thread may have set them meanwhile; these are given back then.
+        // If another thread has set the pages meanwhile, these are released.
         let _is_first = match (pages.kind, sketched) {
             (BlockKind::Fence, Some(sketcher)) => {
                 let larger = || budget.take(count, SKETCH_BYTES[1] as u32, (PageRank::Fences, true));
@@ -164,7 +166,7 @@ impl Resident {
         };
     }
 
-    /// Keeps pages that were just written, all of a kind, as they are in the file.
+    /// Makes pages of one kind resident that were just written, in the form that the file has.
     pub(super) fn keep(
         &self,
         (identity, entry): (TableIdentity, &PackedEntry),
@@ -178,7 +180,7 @@ impl Resident {
                 let are_sketches = load.is_sketched();
                 load.copy(written);
                 self.end(load, budget);
-                // Without sketches the pages may have the room of others'.
+                // If sketches are not worth it, the pages may take room that sketches of other pages left.
                 if are_sketches && self.has_no_sketches() {
                     self.keep((identity, entry), written, budget, rank, otherwise);
                 }
@@ -190,29 +192,29 @@ impl Resident {
     }
 }
 
-/// Whether fence pages of a slice can have sketches: those of trees, where they are whole.
+/// Whether the fence pages of a slice can have sketches: whole pages of trees that are not hashed.
 fn has_sketches(entry: &PackedEntry) -> bool {
     entry.fence_page_bytes() as usize == PAGE_BYTES && !entry.tree.keyspace.is_hashed()
 }
 
-/// Pages of one kind of a slice on their way into memory.
+/// Pages of one kind of a slice that are being loaded.
 pub(super) struct Load {
     pages: PagesOf,
     pinned: PinnedPages,
     count: usize,
-    /// Makes the sketches, where these stay and not the pages.
+    /// Builds the sketches, if these become resident in place of the pages.
     sketched: Option<Sketcher>,
 }
 
 /// Sketches of all fence pages.
 struct Sketches {
     parts: PinnedPages,
-    /// Of each.
+    /// Bytes of each sketch.
     bytes: usize,
 }
 
 impl Sketches {
-    /// `room` has memory for the smaller size; `larger` takes memory for the larger one, if that is better.
+    /// `room` is memory for the smaller size; `larger` pins memory for the larger size, if that is better.
     /// `None` if neither size is worth its memory.
     fn of(
         sketcher: Sketcher,
@@ -240,12 +242,12 @@ impl Load {
         self.pages.identity.file
     }
 
-    /// Whether sketches of the pages stay, and not the pages.
+    /// Whether sketches become resident in place of the pages.
     pub(super) fn is_sketched(&self) -> bool {
         self.sketched.is_some()
     }
 
-    /// Where they are in the file.
+    /// The span of the pages in the file.
     pub(super) fn span(&self) -> Span {
         self.pages.span
     }
@@ -266,7 +268,7 @@ impl Load {
         }
     }
 
-    /// Checks and takes all of them, as they were read.
+    /// Checks and keeps all pages, given as they were read.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -282,7 +284,7 @@ impl Load {
         Ok(())
     }
 
-    /// Reads, checks and takes them.
+    /// Reads, checks and keeps all pages.
     ///
     /// # Errors
     /// `Corrupt` or `Io`.
@@ -334,7 +336,7 @@ impl PagesOf {
         PagesOf { identity, kind, span, page_bytes }
     }
 
-    /// Each page of these bytes, with its address.
+    /// Calls `take` with each page of these bytes and its address.
     fn each(&self, bytes: &[u8], mut take: impl FnMut(&BlockAddress, &[u8])) {
         if bytes.is_empty() {
             return;

@@ -1,7 +1,7 @@
-//! The check of a whole table file: reads everything, past the cache, and goes on behind damage.
+//! The check of a whole table file: reads everything, past the cache, and continues behind damage.
 //!
-//! `inspect` calls it, and the tests of damage. What is good is told from what is not block by block; the
-//! keys that damage puts at risk are those between the items around it that are good.
+//! `inspect` calls it, and the tests of damage. Good and bad data are told apart block by block; the keys
+//! that damage puts at risk are those between the good items around it.
 
 use std::ops::Bound;
 
@@ -32,14 +32,14 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub(crate) struct Damage {
     pub(crate) error: Corrupt,
     pub(crate) tree: TreeId,
-    /// Between which keys reads fail or would answer wrong; `None` if no read looks there.
+    /// The range of keys for which reads fail or would be wrong; `None` if no read uses the damaged bytes.
     pub(crate) keys: Option<KeyRange>,
 }
 
-/// From one key to another.
+/// A range from one key to another.
 pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// What was looked at.
+/// The tables and counts of a scrub.
 #[derive(Default, Debug)]
 pub(crate) struct Scrubbed {
     pub(crate) tables: Vec<Arc<Table>>,
@@ -47,14 +47,14 @@ pub(crate) struct Scrubbed {
     pub(crate) items: u64,
 }
 
-/// Reads the whole file, which the manifest says has this identity, length and table checksum, and checks
-/// everything: every checksum, all structure, the order of keys, the footer's
-/// counts, that fences lead to each block and filters know each key, that gaps are zero, the table checksum.
-/// A slice that `is_live` denies may be a hole: it is left out, and with it the checksum of all blocks.
+/// Reads the whole file, which has this identity, length and table checksum by the manifest, and checks
+/// everything: all checksums, all structure, the order of keys, the footer's counts, that fences lead to each
+/// block and filters contain each key, that gaps are zero, and the table checksum. A slice that is not live
+/// may be a hole: it is left out, and the checksum of all blocks is then not checked.
 ///
 /// # Errors
-/// `Corrupt` where header or footer is damaged, so that nothing else can be found; `Io`. All other damage
-/// goes to `report`.
+/// `Corrupt` if header or footer is damaged, so that no other part can be found; `Io`. All other damage goes
+/// to `report`.
 ///
 /// Memory: filter and fences of one slice, and 1 MiB or a block.
 pub(crate) fn scrub(
@@ -100,29 +100,29 @@ pub(crate) fn scrub(
     Ok(Scrubbed { tables, ..done })
 }
 
-/// A walk over the file.
+/// A pass over the file.
 struct Scrub<'a> {
     storage: &'a Arc<dyn Storage>,
     secret: &'a HashSecret,
     report: &'a mut dyn FnMut(Damage),
-    /// Over the checksums so far.
+    /// The checksum over the checksums so far.
     checksum: u32,
-    /// Everything before is checked.
+    /// Everything before this offset is checked.
     at: u64,
     is_damaged: bool,
     done: Scrubbed,
 }
 
-/// A walk over the items of a slice.
+/// A pass over the items of a slice.
 struct Walk<'t> {
     table: &'t Arc<Table>,
-    /// Those that are good.
+    /// The good fence pages; `None` for a damaged one.
     fences: Vec<Option<AlignedBytes>>,
     filters: Vec<Option<AlignedBytes>>,
     window: Window,
-    /// Damage whose end is not known yet, with where it begins.
+    /// Damage whose end is not known yet, with its beginning.
     pending: Vec<(Corrupt, Bound<Vec<u8>>)>,
-    /// Of the last good block.
+    /// The last key of the last good block.
     last_key: Option<Vec<u8>>,
     plain: Vec<u8>,
     seen: Seen,
@@ -141,7 +141,8 @@ impl Scrub<'_> {
         let entry = table.entry();
         self.gap(table, entry.data().offset)?;
         let data_from = self.at;
-        // Their checksums come after those of the data blocks: they are read first, and checked then.
+        // The checksums of these pages come after those of the data blocks: the pages are read first, and
+        // their checksums added later.
         let fences = self.pages(table, entry.fence_span(), entry.fence_page_bytes(), BlockKind::Fence)?;
         let filters = self.pages(table, entry.filter_span(), entry.filter.page_bytes, BlockKind::Filter)?;
         self.at = data_from;
@@ -169,7 +170,7 @@ impl Scrub<'_> {
         self.ranges(table, entry.ranges())
     }
 
-    /// All pages of a kind; of a damaged one, which is reported, `None`.
+    /// All pages of a kind; a damaged filter page is reported. `None` for a damaged page.
     fn pages(
         &mut self,
         table: &Arc<Table>,
@@ -185,7 +186,7 @@ impl Scrub<'_> {
             match verify_block(&table.address(offset, page_bytes, kind), &bytes) {
                 Ok(_) => pages.push(Some(bytes)),
                 Err(error) => {
-                    // Where the keys of a page of fences are shows when its blocks are come to.
+                    // The keys of a damaged fence page are known only when its blocks are read.
                     if kind == BlockKind::Filter {
                         self.note_all(table, error)?;
                     }
@@ -197,7 +198,7 @@ impl Scrub<'_> {
         Ok(pages)
     }
 
-    /// All items, and that the fences lead to the first and the last of each block.
+    /// Checks all items, and that the fences lead to the first and the last item of each block.
     fn data(&mut self, walk: &mut Walk<'_>) -> Result<()> {
         let table = walk.table;
         let data = table.entry().data();
@@ -234,7 +235,7 @@ impl Scrub<'_> {
         self.check_seen(walk)
     }
 
-    /// The blocks of a fence page that is damaged: each says its own extent. No read finds their items.
+    /// Checks the blocks of a damaged fence page by their own extents. No read finds their items.
     fn lost_page(&mut self, walk: &mut Walk<'_>, number: usize, span: std::ops::Range<u64>) -> Result<()> {
         let table = walk.table;
         let page_bytes = table.entry().fence_page_bytes();
@@ -260,7 +261,8 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// One data block. `is_found`: reads find its items, so that damage before it ends with its first key.
+    /// Checks one data block. `is_found`: reads find its items, so that damage before it ends with its first
+    /// key.
     fn block(&mut self, walk: &mut Walk<'_>, address: BlockAddress, is_found: bool) -> Result<()> {
         self.done.blocks += 1;
         let bytes = address.bytes as usize;
@@ -345,7 +347,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// What the footer says of the items, if all were seen.
+    /// Compares the footer's counts with the items seen, if nothing is damaged.
     fn check_seen(&mut self, walk: &Walk<'_>) -> Result<()> {
         if self.is_damaged {
             return Ok(());
@@ -386,14 +388,14 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Of a block whose checksum was looked at; it comes first in it.
+    /// Adds the checksum of a checked block, which is the block's first field.
     fn add_checksum(&mut self, block: &[u8]) {
         let checksum = block.first_chunk::<4>().expect("whole units");
         self.checksum = checksum::append(self.checksum, checksum);
         self.done.blocks += 1;
     }
 
-    /// Their checksums; what is in them was looked at when the file was opened.
+    /// Adds the checksums of the range blocks; opening has checked their contents.
     fn ranges(&mut self, table: &Arc<Table>, span: Span) -> Result<()> {
         if span.bytes == 0 {
             return Ok(());
@@ -402,7 +404,7 @@ impl Scrub<'_> {
         let extents = read_exact(self.storage.as_ref(), table.file().name(), span)?;
         let mut extents = &extents[..];
         while !extents.is_empty() {
-            // Opening looked at them, but a failing device may answer otherwise now.
+            // Opening has checked them, but a failing device may return other bytes now.
             let at = span.end() - extents.len() as u64;
             let bytes =
                 claimed_bytes(extents).map_err(|bad| Error::malformed(table.file().name(), at, bad))?;
@@ -414,7 +416,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Zeros up to the next part. What stands there is read by nobody.
+    /// Checks that the bytes up to the next part are zeros. No read uses them.
     fn gap(&mut self, table: &Arc<Table>, end: u64) -> Result<()> {
         let name = table.file().name();
         while self.at < end {
@@ -453,7 +455,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Damage ends before `next`, or with the slice.
+    /// Reports pending damage as ending before `next`, or with the slice.
     fn report_pending(&mut self, walk: &mut Walk<'_>, next: Option<&[u8]>) {
         for (error, from) in std::mem::take(&mut walk.pending) {
             let to = match next {
@@ -466,13 +468,13 @@ impl Scrub<'_> {
 }
 
 impl Walk<'_> {
-    /// Where the first block of the next good fence page begins.
+    /// The offset of the first block of the next good fence page.
     fn first_block_after(&self, number: usize) -> Option<u64> {
         let page = self.fences.iter().skip(number + 1).flatten().next()?;
         Some(self.table.block(&IndexPage::of(page), 0).offset)
     }
 
-    /// Whether the fences lead from `key` to the block it is in; a damaged page is told of elsewhere.
+    /// Whether the fences lead from `key` to its block; a damaged page is reported elsewhere and passes here.
     fn is_led_to(&self, key: &[u8], block: &BlockAddress) -> bool {
         let page = match self.fences.get(self.table.fence_page_of(key)) {
             Some(None) => return true,
@@ -531,7 +533,7 @@ impl Window {
         self.filled = 0;
         let name = table.file().name();
         let filled = match fill_exact(storage.as_ref(), name, offset, &mut self.bytes[..wanted]) {
-            // What cannot be read may be behind what is asked for.
+            // The unreadable bytes may lie behind the requested ones.
             Err(Error::Io { .. }) if wanted > bytes => {
                 fill_exact(storage.as_ref(), name, offset, &mut self.bytes[..bytes])?;
                 bytes
@@ -543,7 +545,7 @@ impl Window {
     }
 }
 
-/// The damage that an error tells of; another error is the caller's. What a device cannot read is damage.
+/// The damage in an error; any other error is returned. A failed read of the device counts as damage.
 pub(crate) fn corrupt(error: Error) -> Result<Corrupt> {
     match error {
         Error::Corrupt(corrupt) => Ok(*corrupt),

@@ -1,7 +1,7 @@
-//! One slice of a table file: what it spans, and how to find a key in it.
+//! One slice of a table file: its bounds, and the lookup of a key in it.
 //!
-//! `read` asks; nothing here reads a device.
-//! Immutable but for that, and shared freely.
+//! `read` calls it; no code here reads a device. Immutable but for statistics and resident pages, and shared
+//! freely.
 
 use std::fmt;
 use std::ops::Bound;
@@ -30,13 +30,13 @@ use super::open::{SliceContents, TableFile};
 use super::packed::PackedEntry;
 use super::resident::{Load, Resident};
 
-/// Of a thousand, more are most.
+/// Above so many of a thousand gets, most gets are for absent keys.
 const MOSTLY_PERMILLE: u32 = 750;
 
 /// A filter's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Filtered {
-    /// Ask again with this page.
+    /// The caller asks again with this page.
     Need(BlockAddress),
     Maybe,
     /// The slice has no item of the key.
@@ -46,26 +46,26 @@ pub(crate) enum Filtered {
 /// The fences' answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fenced {
-    /// Ask again with this page.
+    /// The caller asks again with this page.
     Need(BlockAddress),
     /// The only data block that can hold the key.
     Block(DataBlock),
-    /// The slice has a put of the key, alone in this block.
+    /// The slice has a put of the key, as the only item of this block.
     Alone(DataBlock),
     /// The slice has no item of the key.
     Not,
 }
 
-/// A data block of a table that its fences name: see [`Table::address_of`].
-// Small, as gets that take turns carry it from one to the next.
+/// A data block of a table, as its fences list it: see [`Table::address_of`].
+// Small, because interleaved gets carry it between steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataBlock {
     pub(super) extent: Extent,
-    /// Where the fences were resident.
+    /// Its place number, if the fences were resident.
     place: Option<PlaceNumber>,
 }
 
-/// Where resident fences have a key: a line of a page.
+/// The position of a key in resident fences: a line of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FenceLine {
     page: u32,
@@ -75,13 +75,13 @@ pub(crate) struct FenceLine {
 /// Range tombstones of a slice.
 pub(super) struct Ranged {
     ranges: Ranges,
-    /// The first key of ranges and items, and the last: `None` if no key is behind them.
+    /// The first key of ranges and items, and the last; the last is `None` if a range has no end.
     min: Box<[u8]>,
     max: Option<Box<[u8]>>,
 }
 
 impl Ranged {
-    /// `None` if there are none.
+    /// `None` if the slice has no ranges.
     pub(super) fn of(entry: &PackedEntry, ranges: Ranges) -> Option<Ranged> {
         let (min, (_, end)) = (ranges.first()?, ranges.last()?);
         let max = last_key(end).map(|last| last.max(entry.max()).into());
@@ -96,8 +96,8 @@ impl Ranged {
 
 static NO_RANGES: Ranges = Ranges::NONE;
 
-/// Memory of a table beside its pages: keys, range tombstones and the separators of fence pages. What lies
-/// beside a single page is counted with it, whether that is short or not.
+/// Memory of a table beside its pages: keys, range tombstones and the separators of fence pages. The struct
+/// beside a single fence page is counted here whether the page is short or not.
 pub(super) fn memory_bytes(entry: &PackedEntry, ranged: Option<&Ranged>, top: &Top) -> usize {
     let short_bytes = if entry.fence_pages == 1 { size_of::<ShortPage>() } else { 0 };
     let parts =
@@ -110,15 +110,15 @@ pub(crate) struct Table {
     file: Arc<TableFile>,
     index: u32,
     entry: PackedEntry,
-    /// `None` without range tombstones, as most are.
+    /// `None` for the many tables without range tombstones.
     ranged: Option<Box<Ranged>>,
     min_head: u64,
     max_head: u64,
     resident: Resident,
-    /// Moving average: of a thousand gets that read a block because the filter is not in memory, those whose
-    /// key was absent.
+    /// Moving average, in thousandths: gets whose key was absent, among gets that read a block because the
+    /// filter is not in memory.
     absent_permille: AtomicU32,
-    /// No version has it any more.
+    /// No version has the slice any more.
     is_dying: AtomicBool,
 }
 
@@ -148,8 +148,8 @@ impl Table {
         table
     }
 
-    /// Says that no version has it any more, while the file has other slices: its pages are given back to
-    /// the file system once nobody looks into it.
+    /// Marks that no version has the slice any more, while the file has other slices: its pages are returned
+    /// to the file system once it has no readers.
     pub(crate) fn mark_dying(&self) {
         if !self.is_dying.swap(true, Ordering::Relaxed) {
             self.file.note_dying_slice();
@@ -160,13 +160,13 @@ impl Table {
         self.entry.tree
     }
 
-    /// No item or range tombstone is of a key before it; the first is of this key.
+    /// The least key of the slice: no item or range tombstone lies before it.
     pub(crate) fn min(&self) -> &[u8] {
         self.ranged.as_ref().map_or(self.entry.min(), |ranged| &ranged.min)
     }
 
-    /// No item or range tombstone is of a key behind it. It may be the end of the last range, which is not
-    /// in the range: tables of a run are cut so that no other table of it has that key.
+    /// No item or range tombstone lies behind this key. It may be the exclusive end of the last range; tables
+    /// of a run are cut so that no other table of the run has that key.
     pub(crate) fn max(&self) -> &[u8] {
         self.bounded_max().unwrap_or(&KEY_GREATEST)
     }
@@ -176,8 +176,8 @@ impl Table {
         self.ranged.as_ref().map_or(Some(self.entry.max()), |ranged| ranged.max.as_deref())
     }
 
-    /// Whether range tombstones of newer runs cover all it says: its items and its own range tombstones.
-    /// `end_over` tells how far they go on over a key; see [`are_covered`].
+    /// Whether range tombstones of newer runs cover all its items and all its own range tombstones.
+    /// `end_over` returns how far the newer ranges reach from a key; see [`are_covered`].
     pub(crate) fn is_covered_by<'r>(&self, end_over: impl Fn(&[u8]) -> Option<&'r [u8]>) -> bool {
         let bound = |end| if <[u8]>::is_empty(end) { Bound::Unbounded } else { Bound::Excluded(end) };
         if !are_covered(self.entry.min(), Bound::Included(self.entry.max()), &end_over) {
@@ -185,12 +185,12 @@ impl Table {
         }
         let ranges = self.ranges();
         let (Some(first), Some((_, last))) = (ranges.first(), ranges.last()) else { return true };
-        // Mostly one newer range decides about all of them.
+        // In most cases one newer range covers all of them.
         are_covered(first, bound(last), &end_over)
             || ranges.iter().all(|(start, end)| are_covered(start, bound(end), &end_over))
     }
 
-    /// Its range tombstones: they hide what older runs have, and nothing in this table.
+    /// Its range tombstones: they hide items of older runs, and none of this table.
     pub(crate) fn ranges(&self) -> &Ranges {
         self.ranged.as_ref().map_or(&NO_RANGES, |ranged| &ranged.ranges)
     }
@@ -208,7 +208,7 @@ impl Table {
         self.entry.tombstones()
     }
 
-    /// Its tombstones of keys, without the one that a table of nothing but ranges has for want of items.
+    /// Its tombstones of keys, without the one that a table of range tombstones has in place of items.
     pub(crate) fn key_tombstones(&self) -> u64 {
         let is_of_range = self.entry.items() == 1 && self.ranges().covers(self.entry.min());
         if is_of_range { 0 } else { self.entry.tombstones() }
@@ -218,18 +218,18 @@ impl Table {
         self.entry.key_value_bytes
     }
 
-    /// Where in the file its data begins.
+    /// The file offset of its data.
     #[cfg(test)]
     pub(crate) fn slice_offset(&self) -> u64 {
         self.entry.data().offset
     }
 
-    /// Bytes of the file that are this slice's.
+    /// Bytes of the file that this slice takes.
     pub(crate) fn slice_bytes(&self) -> u64 {
         self.entry.span().bytes
     }
 
-    /// Bytes of the filter's pages, and of those that are kept in memory.
+    /// Bytes of the filter's pages, and of those that are resident.
     pub(crate) fn filter_bytes(&self) -> (u64, u64) {
         let bytes = self.entry.filter_span().bytes;
         (bytes, if self.resident.filters.get().is_some() { bytes } else { 0 })
@@ -241,17 +241,17 @@ impl Table {
         (bytes, if self.resident.fences().is_some() { bytes } else { 0 })
     }
 
-    /// Whether sketches of its fence pages are known not to be worth it.
+    /// Whether sketches of its fence pages are known to be useless.
     pub(super) fn has_no_sketches(&self) -> bool {
         self.resident.has_no_sketches()
     }
 
-    /// Bytes of sketches of fence pages.
+    /// Bytes of the sketches of its fence pages.
     pub(crate) fn sketches_bytes(&self) -> u64 {
         self.resident.sketches_bytes(&self.entry)
     }
 
-    /// Bytes of resident fence pages that are models.
+    /// Bytes of resident fence pages that are learned.
     pub(crate) fn models_bytes(&self) -> u64 {
         self.resident.fences().map_or(0, ResidentFences::models_bytes)
     }
@@ -260,7 +260,7 @@ impl Table {
         &self.file
     }
 
-    /// Which slice of its file, from 0.
+    /// The slice's number in its file, from 0.
     pub(crate) fn index(&self) -> usize {
         self.index as usize
     }
@@ -270,14 +270,14 @@ impl Table {
         memory_bytes(&self.entry, self.ranged.as_deref(), &self.resident.top)
     }
 
-    /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all
-    /// of them before the first pins pages, so that those leave room for it.
+    /// Charges its memory beside the pages to the cache's budget. If there are several tables, the caller
+    /// accounts for all of them before the first pins pages, so that the pages leave room.
     pub(crate) fn account(&self, budget: &Arc<PageBudget>) {
         self.resident.account(self.memory_bytes(), &self.entry, budget);
     }
 
-    /// Memory for fence or filter pages, or for sketches if `may_sketch`, if the budget grants it and they
-    /// are not resident yet; what it refuses stays to be asked for, and is noted.
+    /// Grants memory for fence or filter pages, or for sketches if `may_sketch`, if the budget allows it and
+    /// they are not resident yet. A refusal is noted in the budget, so that the load is tried again.
     pub(super) fn begin_load(
         &self,
         budget: &Arc<PageBudget>,
@@ -292,7 +292,7 @@ impl Table {
         load
     }
 
-    /// Whether sketches of its fence pages can be made, and were not.
+    /// Whether sketches of its fence pages can be made and do not exist yet.
     pub(super) fn can_sketch(&self, rank: PageRank) -> bool {
         self.resident.can_sketch(&self.entry, rank) && self.resident.fences().is_none()
     }
@@ -303,12 +303,12 @@ impl Table {
         ranks.into_iter().any(|rank| self.resident.lacks(&self.entry, rank))
     }
 
-    /// Makes them resident, once they are there.
+    /// Makes the loaded pages resident.
     pub(super) fn end_load(&self, load: Load, budget: &Arc<PageBudget>) {
         self.resident.end(load, budget);
     }
 
-    /// Everything resident that the budget allows.
+    /// Loads all pages that the budget allows.
     #[cfg(test)]
     pub(crate) fn load_all_pages(&self, storage: &dyn Storage, budget: &Arc<PageBudget>) -> Result<()> {
         for rank in [PageRank::Fences, PageRank::LastFilters] {
@@ -327,15 +327,15 @@ impl Table {
         key_head < self.min_head || (key_head == self.min_head && key < self.min())
     }
 
-    /// Whether `key`, which has this head, comes behind the bounds. Between them it may be an item's, but
-    /// only within [`Table::spans`].
+    /// Whether `key`, which has this head, comes behind the bounds. A key within the bounds may be an item's
+    /// only if [`Table::spans`] holds.
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8], key_head: u64) -> bool {
         debug_assert_eq!(key_head, head(key));
         key_head > self.max_head || (key_head == self.max_head && key > self.max())
     }
 
-    /// Whether an item may lie at `key` or behind it in that direction.
+    /// Whether an item may lie at `key` or beyond it in that direction.
     #[inline]
     pub(crate) fn has_items_from(&self, key: &[u8], direction: Direction) -> bool {
         match direction {
@@ -350,7 +350,8 @@ impl Table {
         !self.begins_after(key, head(key)) && !self.ends_before(key, head(key))
     }
 
-    /// Whether an item of a key with this hash may be here. `page`: what an earlier answer needed.
+    /// Whether the slice may have an item of a key with this hash. `page`: the page that an earlier answer
+    /// asked for.
     #[inline]
     pub(crate) fn filter(&self, key: &[u8], hash: KeyHash, page: Option<&[u8]>) -> Filtered {
         let shape = self.entry.filter;
@@ -365,7 +366,7 @@ impl Table {
         if shape.may_contain(page, hash) { Filtered::Maybe } else { Filtered::No }
     }
 
-    /// As `filter`, where its pages are not resident.
+    /// As `filter`, if the filter's pages are not resident.
     fn filter_apart(&self, key: &[u8], hash: KeyHash, page: Option<&[u8]>) -> Filtered {
         let shape = self.entry.filter;
         let Some(page) = page else {
@@ -380,7 +381,7 @@ impl Table {
         if may_contain { Filtered::Maybe } else { Filtered::No }
     }
 
-    /// The number of the filter page that says whether a key with this hash may be here.
+    /// The number of the filter page that covers a key with this hash.
     pub(super) fn filter_page(&self, key: &[u8], hash: KeyHash) -> Option<u64> {
         let shape = self.entry.filter;
         let number = match shape.kind {
@@ -390,8 +391,8 @@ impl Table {
         (number < u64::from(shape.pages)).then_some(number)
     }
 
-    /// Of a filter page of this table that is by column, with the column of a key: it tells of older runs
-    /// too.
+    /// The decoded page and the key's column, if this table's filter is by column: such a page answers for
+    /// older runs too.
     pub(crate) fn tells<'p>(&self, key: &[u8], page: &'p [u8]) -> Option<(ColumnPage<'p>, usize)> {
         let is_by_column = self.has_columns();
         is_by_column.then(|| (ColumnPage::of(page), self.entry.filter.columns.place(self.entry.min(), key).1))
@@ -402,36 +403,36 @@ impl Table {
         self.entry.filter.kind == FilterKind::Column
     }
 
-    /// A name that no other table of any store has.
+    /// An identifier that no other table of any store has.
     pub(crate) fn unique_name(&self) -> (u64, u32) {
         (self.file.identity().uid, self.index)
     }
 
-    /// Records whether a get that read a block found its key, if the filter is not kept in memory.
+    /// Records whether the key of a get that read a block was absent, if the filter is not resident.
     pub(crate) fn note_absent(&self, is_absent: bool) {
         if self.resident.filters.get().is_none() {
             let before = self.absent_permille.load(Ordering::Relaxed);
             let now = (before * 31 + if is_absent { 1000 } else { 0 }) / 32;
-            // Cached gets read the line that this is in: it is written only while the average moves. A count
-            // lost to another thread is no loss.
+            // Cached gets read this cache line, so it is written only if the average changes. A count lost to
+            // a concurrent writer does no harm.
             if now != before {
                 self.absent_permille.store(now, Ordering::Relaxed);
             }
         }
     }
 
-    /// Whether most gets of this table are for absent keys. Then a filter page is worth a read: it stays in
-    /// the cache and answers later gets.
+    /// Whether most gets of this table are for absent keys. If so, reading a filter page pays: the page stays
+    /// in the cache and answers later gets.
     pub(crate) fn is_mostly_absent(&self) -> bool {
         self.absent_permille.load(Ordering::Relaxed) > MOSTLY_PERMILLE
     }
 
-    /// Whether [`Table::filter`] ever says no.
+    /// Whether [`Table::filter`] can answer no.
     pub(crate) fn has_filter(&self) -> bool {
         self.entry.filter.pages > 0
     }
 
-    /// Hints that [`Table::filter`] will be asked about this key soon.
+    /// Prefetches the filter's cache line for a lookup of this key soon.
     #[inline]
     pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
         let shape = self.entry.filter;
@@ -442,8 +443,8 @@ impl Table {
         }
     }
 
-    /// Where the fences have the key, if they are resident, for [`Table::fence_in`]: that line is asked of
-    /// the processor, and what is known of where its blocks are.
+    /// The position of the key in the fences, for [`Table::fence_in`], if they are resident. Prefetches that
+    /// line and the cache places of its blocks.
     #[inline]
     pub(crate) fn prefetch_fence(&self, key: &[u8]) -> Option<FenceLine> {
         let fences = self.resident.fences()?;
@@ -455,7 +456,7 @@ impl Table {
         Some(FenceLine { page: number as u32, line: line as u32 })
     }
 
-    /// As [`Table::fence`], where [`Table::prefetch_fence`] said.
+    /// As [`Table::fence`], at the line that [`Table::prefetch_fence`] returned.
     #[inline]
     pub(crate) fn fence_in(&self, key: &[u8], at: FenceLine) -> Fenced {
         let (fences, number) = (self.resident.fences().expect("fences stay"), at.page as usize);
@@ -464,8 +465,8 @@ impl Table {
         self.fenced(&page, key, first, index, Some(fences.place_number(number, index)))
     }
 
-    /// The fence page and the index in it of the block that must hold `key`, where
-    /// [`Table::prefetch_fence`] said.
+    /// The fence page, and the index in it, of the block that must hold `key`, at the line that
+    /// [`Table::prefetch_fence`] returned.
     #[inline]
     pub(super) fn index_in(&self, key: &[u8], at: FenceLine) -> (usize, usize) {
         let (fences, number) = (self.resident.fences().expect("fences stay"), at.page as usize);
@@ -473,7 +474,7 @@ impl Table {
         (number, fences.page(number).find_in(key, first, at.line as usize))
     }
 
-    /// The block of that number of a page; of a slice of one block without a page.
+    /// Block `index` of fence page `number`; `page` is `None` for a slice of one block.
     #[inline]
     pub(super) fn data_block(&self, page: Option<&IndexPage<'_>>, number: usize, index: usize) -> DataBlock {
         let place = self.resident.fences().map(|fences| fences.place_number(number, index));
@@ -483,8 +484,8 @@ impl Table {
         }
     }
 
-    /// The data block that must hold `key` if the slice does, or whether it does. `page`: what an earlier
-    /// answer needed.
+    /// The data block that must hold `key` if the slice has it, or the answer if the fences alone decide.
+    /// `page`: the page that an earlier answer asked for.
     #[inline]
     pub(crate) fn fence(&self, key: &[u8], page: Option<&[u8]>) -> Fenced {
         if let Some(line) = self.prefetch_fence(key) {
@@ -526,13 +527,13 @@ impl Table {
         }
     }
 
-    /// Where a block of this table is.
+    /// The address of a block of this table.
     #[inline]
     pub(crate) fn address_of(&self, block: &DataBlock) -> BlockAddress {
         self.data_address(block.extent)
     }
 
-    /// Where the cache had the block when it was last looked for.
+    /// The place where the cache last found the block.
     #[inline]
     pub(crate) fn place(&self, block: &DataBlock) -> Option<&Place> {
         self.resident.fences()?.place(block.place?)
@@ -544,19 +545,19 @@ impl Table {
         self.resident.top.find(key)
     }
 
-    /// Fence pages; one, with nothing in it, for a slice of one block.
+    /// The number of fence pages; 1, an empty page, for a slice of one block.
     pub(super) fn fence_pages(&self) -> usize {
         self.entry.fence_pages.max(1) as usize
     }
 
-    /// What all keys from a fence page on are not less than.
+    /// A lower bound of all keys from a fence page on.
     #[inline]
     pub(super) fn first_separator(&self, page: usize) -> &[u8] {
         if self.resident.top.pages() == 0 { self.entry.min() } else { self.resident.top.separator(page) }
     }
 
-    /// A fence page: the resident one, else `page`, else where it is to be read; `None` if the slice has one
-    /// block.
+    /// A fence page: the resident one, else `page`; if neither is at hand, the error is its address. `None`
+    /// if the slice has one block.
     pub(super) fn fence_page<'a>(
         &'a self,
         number: usize,
@@ -582,7 +583,7 @@ impl Table {
         self.data_address(fences.extent(index))
     }
 
-    /// The block of a slice that has one.
+    /// The only block of a slice of one block.
     pub(super) fn only_block(&self) -> BlockAddress {
         self.data_address(self.only_extent())
     }

@@ -1,7 +1,7 @@
-//! Going from block to block of a slice by numbers, for those who look at blocks under a pin.
+//! Steps from block to block of a slice by number, for readers that look at blocks under a pin.
 //!
-//! It is no cursor: it stands at no item and brings no block. A fence page that is not resident is asked of
-//! the caller, who has it in the cache or not. `read` calls it for short ranges. Immutable, for any thread.
+//! This is no cursor: it stands at no item and reads no block. The caller supplies a fence page that is not
+//! resident, if it has the page in the cache. `read` uses this for short ranges. Immutable, for any thread.
 
 use crate::base::step::{BlockAddress, Direction};
 use crate::format::table::index::IndexPage;
@@ -15,7 +15,7 @@ pub(crate) struct BlockSpot {
     index: u32,
 }
 
-/// The caller has no such fence page at hand.
+/// The caller cannot supply the fence page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MissingPage;
 
@@ -26,14 +26,14 @@ impl BlockSpot {
 }
 
 impl Table {
-    /// The block that holds `key` if one does; `line` as [`Table::prefetch_fence`] said of it.
+    /// The block that holds `key` if one does; `line` is the answer of [`Table::prefetch_fence`].
     #[inline]
     pub(crate) fn spot_in(&self, key: &[u8], line: FenceLine) -> BlockSpot {
         let (page, index) = self.index_in(key, line);
         BlockSpot::new(page, index)
     }
 
-    /// As [`Table::spot_in`], also where fences are not resident.
+    /// As [`Table::spot_in`], also if the fences are not resident.
     pub(crate) fn spot_of<'t>(
         &'t self,
         key: &[u8],
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// Where the block is, in the file and perhaps in the cache.
+    /// The address of the block, and its place in the cache if that is known.
     #[inline]
     pub(crate) fn block_at<'t>(
         &'t self,
@@ -94,8 +94,9 @@ impl Table {
         Ok(self.data_block(fences.as_ref(), page, index))
     }
 
-    /// The share of the slice's data that lies before the block that must hold `key`, and that with the
-    /// block. By whole fence pages, as if all had the same, where the page is not at hand.
+    /// The share of the slice's data before the block that must hold `key`, and the share up to the end of
+    /// that block. If the fence page is not at hand, both are estimated as if all fence pages had equal
+    /// shares.
     pub(crate) fn share_up_to<'t>(
         &'t self,
         key: &[u8],
@@ -124,7 +125,7 @@ impl Table {
         Ok(BlockSpot::new(page, last))
     }
 
-    /// The index of the block before another one in its page; only pages of models have to be at hand.
+    /// The index of the block before another one in its page. Only learned pages have to be at hand.
     fn before<'t>(
         &'t self,
         spot: BlockSpot,
@@ -149,7 +150,7 @@ impl Table {
             Ok(fences) => Ok(fences),
             Err(address) => {
                 let bytes = pages(&address).ok_or(MissingPage)?;
-                // They may have come to stay in memory since.
+                // The fences may have become resident meanwhile.
                 self.fence_page(page, Some(bytes)).map_err(|_| MissingPage)
             }
         }

@@ -1,8 +1,8 @@
 //! Reading a whole slice from its first item to its last, past the cache, for merges.
 //!
-//! Blocking, one thread; the next piece is read while one is worked on. It does not need the index: a data
-//! block says its own extent. Every block is checked, and so are the order of keys across blocks and, at the
-//! end, everything the footer counts.
+//! Blocking, one thread; the next piece is read while the current one is processed. A stream needs no index:
+//! a data block has its own extent. Every block is checked, and so are the order of keys across blocks and,
+//! at the end, all counts in the footer.
 
 use std::ops::Range;
 
@@ -23,43 +23,43 @@ use super::search::Table;
 use super::verify::{decompress, verify_block};
 use super::windows::Windows;
 
-/// Most bytes of one request.
+/// The most bytes of one request.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// A position in a slice that only goes forward.
+/// A forward-only position in a slice.
 pub(crate) struct TableStream {
     storage: Arc<dyn Storage>,
     load: Arc<DeviceLoad>,
     windows: Option<Arc<Windows>>,
     table: Arc<Table>,
     chunk: AlignedBytes,
-    /// What a request reads, where no block is larger.
+    /// Bytes of a request, unless a block is larger.
     chunk_bytes: usize,
-    /// Where the chunk begins in the file, and how much of it is read.
+    /// The chunk's offset in the file, and the number of bytes read into it.
     chunk_offset: u64,
     chunk_filled: usize,
-    /// What follows the chunk; `None` if the chunk holds the whole slice.
+    /// The read-ahead; `None` if the chunk holds the whole slice.
     ahead: Option<Ahead>,
-    /// The current block in the chunk, as it is stored; empty before the first.
+    /// The current block in the chunk, in its stored form; empty before the first block.
     block: std::ops::Range<usize>,
-    /// The current block decompressed; empty if it is stored as it is.
+    /// The current block decompressed; empty if it is stored uncompressed.
     plain: Vec<u8>,
     /// `None` behind the last item.
     layout: Option<Layout>,
     index: usize,
     key: Vec<u8>,
-    /// Memory for the key after it.
+    /// Buffer for the next key.
     next_key: Vec<u8>,
-    /// Of the current item, and where its value is in the block: a merge asks for them several times.
+    /// Kind of the current item, and the range of its value in the block; a merge reads them several times.
     kind: ItemKind,
     value: std::ops::Range<usize>,
     seen: Seen,
-    /// Who is asked whether blocks are cached, and what it said of the current one.
+    /// The cache to look up blocks in, and whether it has the current one.
     admission: Option<Admission>,
     is_cached: bool,
 }
 
-/// What was met so far; at the end it must be what the footer says.
+/// Counts of the items read so far; at the end they must equal the footer's.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Seen {
     blocks: u32,
@@ -80,8 +80,8 @@ impl TableStream {
         TableStream::through(None, (storage, load), table, chunk_bytes)
     }
 
-    /// Stands on the first item. Requests are of `chunk_bytes`, or 1 MiB if that is less, or one block if
-    /// that is more; they are counted in `load`. `windows`: of many that read slices in the order of their
+    /// Stands on the first item. Requests are of `chunk_bytes`, but at most 1 MiB, and at least one block;
+    /// they are counted in `load`. `windows`: shared by many streams that read slices in the order of their
     /// files.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl TableStream {
         let data = table.entry().data();
         let whole = usize::try_from(data.bytes).unwrap_or(usize::MAX);
         let chunk_bytes = extent_bytes(chunk_bytes.clamp(PAGE_BYTES, CHUNK_BYTES_MAX)).min(whole);
-        // Half a chunk, so that what is left of the chunk before fits beside it.
+        // Half a chunk, so that the rest of the previous chunk fits beside it.
         let ahead_bytes = extent_bytes(chunk_bytes / 2);
         let has_more = chunk_bytes < whole;
         let mut stream = TableStream {
@@ -127,18 +127,18 @@ impl TableStream {
         Ok(stream)
     }
 
-    /// Memory for reading.
+    /// Memory of the read buffers.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.chunk.len() + self.plain.capacity() + self.ahead.as_ref().map_or(0, Ahead::memory_bytes)
     }
 
-    /// From now on notes of each block whether the cache has it.
+    /// From now on, notes for each block whether the cache has it.
     pub(crate) fn watch(&mut self, admission: &Admission) {
         self.is_cached = admission.holds(&self.address());
         self.admission = Some(admission.clone());
     }
 
-    /// Whether the current item's block was cached when it was come to.
+    /// Whether the current item's block was cached when the stream reached it.
     pub(crate) fn is_cached(&self) -> bool {
         self.is_cached
     }
@@ -150,10 +150,10 @@ impl TableStream {
         Some((&self.key, self.kind, &self.block()[self.value.clone()]))
     }
 
-    /// Goes to the next item, reading as needed; behind the last it does nothing.
+    /// Goes to the next item and reads as needed; behind the last item it does nothing.
     ///
     /// # Errors
-    /// `Corrupt` or `Io`; the stream is of no use then.
+    /// `Corrupt` or `Io`; the stream must not be used afterwards.
     pub(crate) fn advance(&mut self) -> Result<()> {
         let Some(layout) = self.layout else { return Ok(()) };
         self.index += 1;
@@ -170,7 +170,7 @@ impl TableStream {
         Ok(())
     }
 
-    /// To the next item of the block, whose key has a place.
+    /// Goes to the next item of the block, whose key has a place.
     fn advance_placed(&mut self, layout: &Layout) -> Result<()> {
         self.next_key.clear();
         let block = block_of(&self.chunk, &self.block, &self.plain);
@@ -188,13 +188,13 @@ impl TableStream {
         &self.table
     }
 
-    /// The block of the current item; behind the last, the last.
+    /// The block of the current item; behind the last item, the last block.
     fn address(&self) -> BlockAddress {
         let offset = self.chunk_offset + self.block.start as u64;
         self.table.address(offset, self.block.len() as u32, BlockKind::Data)
     }
 
-    /// Reads on to the next block, or behind the last.
+    /// Goes to the next block, or behind the last item.
     fn next_block(&mut self) -> Result<()> {
         let data = self.table.entry().data();
         let offset = self.chunk_offset + self.block.end as u64;
@@ -224,7 +224,7 @@ impl TableStream {
         self.begin_block()
     }
 
-    /// Stands on the first item of the current block, which was checked.
+    /// Stands on the first item of the current block, which is checked.
     fn begin_block(&mut self) -> Result<()> {
         let block = self.block();
         let layout = Layout::of(block);
@@ -244,12 +244,12 @@ impl TableStream {
         Ok(())
     }
 
-    /// The current block, as it is searched.
+    /// The current block in plain form.
     fn block(&self) -> &[u8] {
         block_of(&self.chunk, &self.block, &self.plain)
     }
 
-    /// Counts the item whose key the stream has.
+    /// Counts the item of the current key.
     fn take_item(&mut self, layout: &Layout) {
         let block = block_of(&self.chunk, &self.block, &self.plain);
         self.seen.items += 1;
@@ -258,8 +258,8 @@ impl TableStream {
         self.seen.key_value_bytes += (self.key.len() + self.value.len()) as u64;
     }
 
-    /// Makes `bytes` from the start of the current block available, in a chunk that begins with it if need
-    /// be.
+    /// Makes `bytes` from the start of the current block available, if needed in a chunk that begins with the
+    /// block.
     fn fill(&mut self, bytes: usize) -> Result<()> {
         let start = self.block.start;
         if self.chunk_filled - start >= bytes {
@@ -269,7 +269,7 @@ impl TableStream {
         let from = self.chunk_offset + self.chunk_filled as u64;
         let brought = self.ahead.as_ref().and_then(|ahead| ahead.bytes_from(from)).unwrap_or(0);
         let needed = bytes.max(kept + brought);
-        // As long as the block for one that is larger than a request, and no longer than for that.
+        // A block larger than a request gets a chunk of its own length, and the chunk shrinks again after it.
         let wanted = self.chunk_bytes.max(needed);
         if self.chunk.len() < needed || self.chunk.len() > wanted {
             let mut other = AlignedBytes::new(wanted);
@@ -295,7 +295,7 @@ impl TableStream {
         Ok(())
     }
 
-    /// Fills the rest of the chunk, and waits for it.
+    /// Fills the rest of the chunk with a blocking read.
     fn fill_now(&mut self) -> Result<()> {
         let (from, left) = self.unread();
         let start = self.chunk_filled;
@@ -311,7 +311,7 @@ impl TableStream {
         Ok(())
     }
 
-    /// Where what is not in the chunk begins, and how much it is.
+    /// The offset and the length of the data that is not in the chunk yet.
     fn unread(&self) -> (u64, usize) {
         let from = self.chunk_offset + self.chunk_filled as u64;
         (from, usize::try_from(self.table.entry().data().end() - from).unwrap_or(usize::MAX))
@@ -346,7 +346,7 @@ impl TableStream {
     }
 }
 
-/// The block at hand, as it is searched: decompressed, if it was compressed.
+/// The current block in plain form: decompressed, if it was compressed.
 #[inline]
 fn block_of<'s>(chunk: &'s [u8], block: &Range<usize>, plain: &'s [u8]) -> &'s [u8] {
     if plain.is_empty() { &chunk[block.clone()] } else { plain }

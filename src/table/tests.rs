@@ -69,7 +69,7 @@ fn shapes() -> Vec<(&'static str, Model)> {
     shapes
 }
 
-/// Keys in, between, before and after those of a model.
+/// Keys equal to, between, before and after those of a model.
 fn probes(model: &Model) -> Vec<Vec<u8>> {
     let step = model.len().div_ceil(300);
     let mut probes: Vec<Vec<u8>> = vec![vec![], vec![0], vec![255; 20]];
@@ -85,7 +85,7 @@ fn probes(model: &Model) -> Vec<Vec<u8>> {
     probes
 }
 
-/// Every shape is found again, in full and by get, resident and paged, and what is not there is not found.
+/// Every shape is found in full and by get, resident and paged, and absent keys are not found.
 #[test]
 fn tables_agree_with_maps() {
     for (name, model) in shapes() {
@@ -93,7 +93,7 @@ fn tables_agree_with_maps() {
     }
 }
 
-/// Tables of a tree agree with the model, in all ways of storing and keeping them.
+/// Checks that tables of a tree agree with the model, for all ways of storing and caching them.
 fn agrees(name: &str, tree: TreeId, model: &Model, probes: &[Vec<u8>]) {
     use Compression::{Lz4, None};
     use IndexPlan::{Fences, Learned};
@@ -131,7 +131,7 @@ fn agrees(name: &str, tree: TreeId, model: &Model, probes: &[Vec<u8>]) {
     }
 }
 
-/// Each block of resident fences, on whichever page, has a place of its own, and those of paged ones none.
+/// Each block of resident fences, on any page, has a place of its own; blocks of paged fences have none.
 #[test]
 fn each_block_has_its_place() {
     let model: Model = (0..60_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![7; 100]))).collect();
@@ -155,7 +155,7 @@ fn each_block_has_its_place() {
     offsets.sort_unstable();
     offsets.dedup();
     assert!(offsets.len() == count && count > 1000, "{count} places, {} blocks", offsets.len());
-    // All are counted, and lent of the cache.
+    // All places are counted, and lent from the cache.
     assert_eq!(budget.places_bytes(), (count * size_of::<crate::cache::Place>()) as u64);
     assert!(budget.cache().stats().lent_bytes > budget.places_bytes());
     drop(table);
@@ -167,7 +167,7 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
         let (storage, load) = (Arc::clone(&bench.storage), Arc::<DeviceLoad>::default());
         let mut stream =
             TableStream::new(storage, Arc::clone(&load), Arc::clone(table), chunk_bytes).expect("starts");
-        // What comes next is being read, and counted.
+        // The next piece is being read, and counted.
         let has_more = chunk_bytes == 0 && table.entry().data_blocks > 64;
         assert!(load.awaited() == 0 && (u64::from(has_more)..=1).contains(&load.merges()), "{name}");
         for (key, value) in model {
@@ -178,14 +178,14 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
         assert_eq!(stream.item(), None, "{name}");
         stream.advance().expect("stays at the end");
         assert_eq!((stream.table().tree(), load.merges()), (table.tree(), 0));
-        // One that is given up takes its request back.
+        // A dropped stream cancels its read-ahead.
         let storage = Arc::clone(&bench.storage);
         drop(TableStream::new(storage, Arc::clone(&load), Arc::clone(table), chunk_bytes).expect("starts"));
         assert_eq!(load.merges(), 0);
     }
 }
 
-/// A cursor goes both ways from every kind of bound exactly as a map's range does, paged and resident.
+/// A cursor agrees with a map's range from every kind of bound, in both directions, paged and resident.
 #[test]
 fn cursors_agree_with_maps() {
     for (name, model) in shapes() {
@@ -206,7 +206,7 @@ fn walks_agree(name: &str, tree: TreeId, model: &Model) {
     }
 }
 
-/// The same of a file of one slice.
+/// The same for a file of one slice.
 fn walks_of(bench: &Bench, summary: &TableSummary, budget_bytes: u64, (name, model): (&str, &Model)) {
     let table = bench.open(summary).expect("opens").remove(0);
     table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
@@ -254,7 +254,7 @@ fn scan_agrees(
     }
 }
 
-/// What a cursor says is coming is what it then needs, in order, both ways.
+/// The blocks that a cursor announces are those that it then needs, in order, in both directions.
 #[test]
 fn upcoming_blocks_are_what_is_needed_next() {
     let model: Model = (0..40_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![5; 100]))).collect();
@@ -302,8 +302,8 @@ fn upcoming_blocks_are_what_is_needed_next() {
     }
 }
 
-/// Several slices share a file, each with settings of its own; empty ones are left out; the file goes when
-/// the last table of it does.
+/// Several slices share a file, each with its own settings; empty ones are left out; the file is discarded
+/// with its last table.
 #[test]
 fn slices_share_a_file() {
     let bench = Bench::new();
@@ -378,7 +378,7 @@ fn space_is_bounded() {
     assert!(ratio <= 1.08, "seven items in 7.5 KiB, and index: {ratio}");
 }
 
-/// Text shrinks in the file and is as long as before in memory; noise takes no more than uncompressed.
+/// Text shrinks in the file and has its plain length in memory; noise takes no more than uncompressed.
 #[test]
 fn compressed_tables_are_smaller() {
     let mut dice = Dice(5);
@@ -435,7 +435,7 @@ fn unfinished_files_are_removed() {
     assert_eq!(bench.storage.length(FILE).ok(), Some(None));
 }
 
-/// Keys out of order are our own fault, not the world's.
+/// Keys out of order are a bug of the caller, so they panic.
 #[test]
 #[should_panic(expected = "strictly ascending")]
 fn keys_out_of_order_panic() {
@@ -447,8 +447,8 @@ fn keys_out_of_order_panic() {
     }
 }
 
-/// Range tombstones come back, widen the bounds and not the stretch of items, and are part of the file's
-/// check; so many that they take several extents too.
+/// Range tombstones survive, widen the bounds but not the span of items, and are covered by the file's check,
+/// also in several extents.
 #[test]
 fn ranges_are_kept_beside_items() {
     let model: Model = [(b"k".to_vec(), Some(vec![1; 10])), (b"m".to_vec(), None)].into_iter().collect();

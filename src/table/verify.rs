@@ -1,5 +1,5 @@
-//! The checks that every block read from a device passes once, and where compressed ones are decompressed.
-//! Pure; drivers, streams and the loading of pages call it.
+//! The checks that every block read from a device passes once, and the decompression of compressed blocks.
+//! Pure. Drivers, streams and the loader of pages call it.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Malformed;
@@ -9,16 +9,16 @@ use crate::cache::{BlockRef, Slot};
 use crate::format::table::index::IndexPage;
 use crate::format::table::{check_seal, compressed, data, filter};
 
-/// What a block turned out to be.
+/// The result of a block's checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Verified {
     pub(super) checksum: u32,
-    /// Of a compressed block, the length to decompress it to, with [`decompress`].
+    /// The plain length of a compressed block, for [`decompress`].
     pub(super) plain_bytes: Option<usize>,
 }
 
-/// Ends the read of a block: the `bytes` that were read into the slot are checked, decompressed if they are
-/// compressed, and given to the cache and to all who wait; or they all get the error.
+/// Ends the read of a block. The `bytes` bytes in the slot are checked, decompressed if they are compressed,
+/// and given to the cache and to all waiters; if a check fails, all of them get the error.
 ///
 /// # Errors
 /// `Corrupt`, with file and offset.
@@ -43,8 +43,8 @@ fn check_read(slot: &mut Slot, bytes: usize) -> Result<()> {
     }
 }
 
-/// Checks length, checksum and structure of a block read from `address`; of a compressed one, as it is
-/// stored.
+/// Checks length, checksum and structure of a block read from `address`; a compressed block is checked in its
+/// stored form.
 ///
 /// # Errors
 /// `Corrupt`, with file and offset.
@@ -52,7 +52,7 @@ pub(super) fn verify_block(address: &BlockAddress, bytes: &[u8]) -> Result<Verif
     check_block(address, bytes).map_err(|bad| Error::malformed(address.file, address.offset, bad))
 }
 
-/// Decompresses a verified block into `plain`, as long as was said, and checks what came out.
+/// Decompresses a verified block into `plain`, which has the stated plain length, and checks the result.
 ///
 /// # Errors
 /// `Corrupt`, with file and offset.

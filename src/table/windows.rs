@@ -1,7 +1,7 @@
-//! Pieces of files that the streams of neighbouring slices share.
+//! Read buffers, one a file, that the streams of neighbouring slices share.
 //!
-//! Slices of many trees lie one behind the other in a file, most of them shorter than a request. Who reads
-//! them in that order through a window makes one request for many of them. One window a file; one thread.
+//! The slices of many trees lie one behind the other in a file, and most are shorter than a read request. A
+//! reader that takes them in that order through a window makes one request for many slices. One thread.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::io::storage::Storage;
 use super::memory::AlignedBytes;
 use super::open::{TableFile, fill_exact};
 
-/// Windows begin at multiples of it.
+/// Windows begin at multiples of this.
 const ALIGNMENT: u64 = 4096;
 
-/// See the module.
+/// The windows of all files.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    /// Length of each.
+    /// Length of each window.
     bytes: usize,
     windows: Mutex<BTreeMap<FileName, Window>>,
 }
@@ -33,7 +33,7 @@ struct Window {
 }
 
 impl Windows {
-    /// Windows of so many bytes each, of which there will be one a file.
+    /// Windows of `bytes` bytes each, one a file.
     pub(crate) fn new(bytes: usize) -> Windows {
         Windows { bytes: bytes / ALIGNMENT as usize * ALIGNMENT as usize, windows: Mutex::default() }
     }
@@ -42,7 +42,7 @@ impl Windows {
         self.windows.lock().len() * self.bytes
     }
 
-    /// Fills the buffer from the file.
+    /// Fills the buffer from the file, through a window if the range fits one.
     pub(super) fn fill(
         &self,
         (storage, load): (&dyn Storage, &Arc<DeviceLoad>),
@@ -61,7 +61,7 @@ impl Windows {
         let window = windows.entry(file.name()).or_insert_with(empty);
         if offset < window.offset || until > window.offset + window.filled as u64 {
             let bytes = (self.bytes as u64).min(file.bytes().saturating_sub(from)) as usize;
-            // Nothing is there until all of it is read.
+            // The window counts as empty until the whole read succeeds.
             (window.offset, window.filled) = (from, 0);
             let _reading = load.merging();
             fill_exact(storage, file.name(), from, &mut window.bytes[..bytes.max((until - from) as usize)])?;

@@ -1,15 +1,17 @@
-//! One log file being written: where the next record goes.
+//! One log file being written: the position of the next record.
 //!
-//! It does no I/O after creation: commit is a state machine whose driver writes what [`Log::frame`] appends,
-//! syncs, and writes the page that [`Log::synced`] hands out, a slot or the witness. Owned by the one who
-//! commits; `Send`, not shared.
+//! A log does no I/O after its creation. Commit is a state machine whose driver writes the bytes that
+//! [`Log::frame`] appends, syncs the file, and writes the page that [`Log::synced`] returns: a slot of the
+//! log, or the witness (the last-synced log position, kept in STORE). The commit leader owns the log; `Send`,
+//! not shared.
 //!
 //! One round: `let at = log.tail()`; frame any number of batches; write them at `at.bytes`; let `up_to =
-//! log.tail()`; sync the file; `log.synced(up_to)`; write that page and do not wait for it. More may be
-//! framed while the sync runs.
+//! log.tail()`; sync the file; `log.synced(up_to)`; write that page and do not wait for it. More batches may
+//! be framed while the sync runs.
 //!
-//! Invariants: 1. the file has its full length, durably, before it is named in the manifest; 2. syncs of one
-//! log end in the order of their `up_to`.
+//! Invariants:
+//! 1. The file has its full length, durably, before the manifest names it.
+//! 2. Syncs of one log end in the order of their `up_to`.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
@@ -18,7 +20,7 @@ use crate::format::header::FileHeader;
 use crate::format::witness::WITNESS_OFFSET;
 use crate::io::storage::{Storage, write_zeros};
 
-/// What a new log is, as the manifest will name it.
+/// Identity of a new log, as the manifest will record it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LogIdentity {
     pub(crate) number: u64,
@@ -39,7 +41,7 @@ impl LogIdentity {
     }
 }
 
-/// A state of a log to come back to.
+/// A saved state of a log, to return to.
 #[derive(Debug)]
 pub(crate) struct Mark(Framer);
 
@@ -51,10 +53,10 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Makes the file, full of zeros, and syncs it; the caller syncs the directory.
+    /// Creates the file, full of zeros, and syncs it. The caller syncs the directory.
     ///
     /// # Errors
-    /// `Full` or `Io` of the storage; what was made of the file is removed again.
+    /// `Full` or `Io` of the storage; the incomplete file is removed.
     pub(crate) fn create(storage: &dyn Storage, identity: &LogIdentity) -> Result<Log> {
         let mut log = Log::begin(storage, identity);
         let file = log.file;
@@ -64,16 +66,17 @@ impl Log {
             .and_then(|()| write_zeros(storage, file, RECORDS_FROM, identity.bytes))
             .and_then(|()| storage.sync(file));
         if let Err(error) = written {
-            // The first failure is the one to report; a file left behind is an orphan that the next open
-            // removes.
+            // The first failure is reported. If the removal fails too, the file is an orphan that the next
+            // open removes.
             let _ = storage.remove(file);
             return Err(error);
         }
         Ok(log)
     }
 
-    /// Makes the file from `old`, a log of the same length and path that the manifest no longer names; syncs
-    /// it; the caller syncs the directory. Its old records stay and are never good again, as the uid is new.
+    /// Makes the file from `old`, a log of the same length and path that the manifest no longer names, and
+    /// syncs it. The caller syncs the directory. The old records stay in the file but are invalid, because
+    /// the uid is new.
     pub(crate) fn recycle(storage: &dyn Storage, old: FileName, identity: &LogIdentity) -> Result<Log> {
         let mut log = Log::begin(storage, identity);
         let length = storage.length(old)?.unwrap_or(0);
@@ -101,7 +104,7 @@ impl Log {
         self.file
     }
 
-    /// Goes on with a log that was replayed and made durable; see [`replay`](super::replay).
+    /// Continues a log that was replayed and made durable; see [`replay`](super::replay).
     pub(super) fn resume(file: FileName, framer: Framer) -> Log {
         Log { file, framer }
     }
@@ -116,17 +119,17 @@ impl Log {
         self.framer.room_bytes()
     }
 
-    /// Where the next record goes.
+    /// Position of the next record.
     pub(crate) fn tail(&self) -> FramePoint {
         self.framer.tail()
     }
 
-    /// Whether no record is in it, as far as any was not taken back.
+    /// Whether the log has no records, except rewound ones.
     pub(crate) fn is_empty(&self) -> bool {
         self.tail().bytes == RECORDS_FROM
     }
 
-    /// Bytes framed and not yet known durable.
+    /// Bytes framed and not known to be durable.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
         self.framer.unsynced_bytes()
     }
@@ -139,26 +142,26 @@ impl Log {
         self.framer.frame(first_sequence, payload, out);
     }
 
-    /// Bytes of the file that one payload takes.
+    /// Length of a record with this payload, in bytes.
     pub(crate) fn record_bytes(payload_bytes: usize) -> usize {
         record_bytes(payload_bytes)
     }
 
-    /// Where the log is now, to come back to if what is framed next does not reach the file.
+    /// Saves the state, to return to if the next framed records do not reach the file.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.framer.clone())
     }
 
-    /// Forgets what was framed since the mark. What of it reached the file must be overwritten, or the log's
-    /// end promised by the manifest, before anything later is acknowledged: a replay would take it for
-    /// committed.
+    /// Drops the records framed since the mark. Some of their bytes may have reached the file. Before a later
+    /// write is acknowledged, either those bytes must be overwritten or the manifest must record the log's
+    /// end. Otherwise a replay would take the records for committed.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         self.framer = mark.0;
     }
 
-    /// A sync that began after everything up to `up_to` was written has succeeded. Returns file, offset and
-    /// bytes of the page that says so, to write without waiting: a slot, or the witness where a slot would
-    /// only be one page more for the next sync to write.
+    /// Called after the success of a sync that began when all bytes up to `up_to` were written. Returns file,
+    /// offset and bytes of the page that records this, to be written without waiting. The page is a slot, or
+    /// the witness if a slot would be one more page for the next sync to write.
     pub(crate) fn synced(&mut self, up_to: FramePoint) -> (FileName, u64, Vec<u8>) {
         match self.framer.witnessed(up_to) {
             Some(page) => (FileName::STORE, WITNESS_OFFSET, page),
@@ -166,8 +169,8 @@ impl Log {
         }
     }
 
-    /// As [`Log::synced`], of the last sync: always a slot. `has_remains`: records that a full disk refused
-    /// stand behind that end.
+    /// As [`Log::synced`], for the last sync: the page is always a slot. `has_remains`: behind that end lies
+    /// a failed tail, records that a full disk refused.
     pub(crate) fn ended(&mut self, up_to: FramePoint, has_remains: bool) -> (FileName, u64, Vec<u8>) {
         let (offset, page) = match has_remains {
             true => self.framer.synced_before_remains(up_to),

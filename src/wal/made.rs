@@ -1,7 +1,8 @@
-//! Partitions that records of logs make: those that the manifest was never told of.
+//! Partitions created by log records that the manifest does not have yet.
 //!
-//! The manifest's next id of a partition tells them: it gave out no id from there on, and what it does not
-//! have of smaller ones was dropped. Collected from records in their order, over a state that stays as it is.
+//! The manifest's next partition id identifies them: the manifest has not recorded any id from there on, and
+//! a smaller id that it does not have belongs to a dropped partition. They are collected from records in
+//! order, while the manifest's state does not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +19,11 @@ pub(crate) struct MadePartitions {
 }
 
 impl MadePartitions {
-    /// Takes those that a record of the log `file` makes.
+    /// Collects the partitions that a record of the log `file` creates.
     ///
     /// # Errors
-    /// `Corrupt` for one that no store makes: of a keyspace that keys do not divide, with a name that its
-    /// rule does not give, or with the name or the id of another.
+    /// `Corrupt` for a partition that no store creates: its keyspace is not divided by key, its name does not
+    /// fit the rule, or another partition has its name or its id.
     pub(crate) fn note(&mut self, state: &State, file: FileName, items: &Items<'_>) -> Result<()> {
         for MadePartition { tree, name } in items.partitions() {
             let TreeId { keyspace, partition } = tree;
@@ -52,11 +53,12 @@ impl MadePartitions {
         self.by_id.get(&tree.partition).is_some_and(|(keyspace, _)| *keyspace == tree.keyspace)
     }
 
-    /// Checks the tree of an item. `is_missing` is asked first about a partition that is unknown: it may name
-    /// the damage better.
+    /// Checks the tree of an item. For an unknown partition `is_missing` is called first, because its error
+    /// may describe the damage better.
     ///
     /// # Errors
-    /// `Corrupt` for a tree that neither the manifest nor a record can have made; the error of `is_missing`.
+    /// `Corrupt` for a tree that neither the manifest nor a record can have created; the error of
+    /// `is_missing`.
     pub(crate) fn check(
         &self,
         state: &State,
@@ -78,20 +80,20 @@ impl MadePartitions {
         Ok(())
     }
 
-    /// Each, by its tree, with its name.
+    /// All collected partitions, as trees with names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TreeId, &[u8])> {
         self.by_id.iter().map(|(partition, (keyspace, name))| {
             (TreeId { keyspace: *keyspace, partition: *partition }, &**name)
         })
     }
 
-    /// The changes that make them, over the state that they were collected over.
+    /// The edits that create the partitions in the manifest state `state`.
     pub(crate) fn changes(&self, state: &State) -> Vec<Change> {
         changes_of_made(state.next_keyspace, self.iter())
     }
 }
 
-/// The changes that make partitions, with the ids that they take.
+/// The edits that create partitions, and the edit that reserves their ids.
 pub(crate) fn changes_of_made<'m>(
     next_keyspace: u32,
     made: impl Iterator<Item = (TreeId, &'m [u8])>,
@@ -118,7 +120,7 @@ mod tests {
 
     const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
-    /// A keyspace that prefixes of two bytes divide, with a partition; 7 is the next id.
+    /// A keyspace divided by prefixes of two bytes, with one partition; the next id is 7.
     fn state() -> State {
         let mut state = State::default();
         let settings = Vec::new();
@@ -145,8 +147,8 @@ mod tests {
         made.note(&state(), FileName::new(FileKind::Log, 2), &items)
     }
 
-    /// Entries of partitions that the manifest had are passed over, and so are entries noted before; the rest
-    /// fits the state.
+    /// Entries of partitions that the manifest had, and entries already collected, are skipped. Edits for the
+    /// rest apply to the state.
     #[test]
     fn new_ones_are_made_once() {
         let mut made = MadePartitions::default();
@@ -166,7 +168,7 @@ mod tests {
         assert!(!check(8, 1) && !check(10, 1) && !check(3, 2));
     }
 
-    /// No store makes these.
+    /// Records that no store writes are refused.
     #[test]
     fn impossible_ones_are_refused() {
         let of_another: &[(u32, u32, &[u8])] = &[(1, 7, b"bb"), (1, 8, b"bb")];

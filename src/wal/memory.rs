@@ -1,5 +1,6 @@
-//! Files in memory for unit tests of whoever stands right above the storage: what was synced is kept apart
-//! from what was written, and any call can be made to fail. The simulator is another and larger thing.
+//! Files in memory, for unit tests of the layer right above the storage. Synced bytes are kept apart from
+//! written bytes, and any call can be made to fail. The simulator (`io::sim`) is a separate and larger
+//! implementation.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -19,16 +20,16 @@ struct File {
 #[derive(Default)]
 struct Inner {
     files: BTreeMap<FileName, File>,
-    /// Calls that change something, so far.
+    /// Number of changing calls so far.
     changes: u64,
-    /// The first change that fails, and all after it.
+    /// Value of `changes` from which on all changes fail.
     fail_at: Option<u64>,
-    /// They fail as a full disk does, and yet are done: the worst of a short write.
+    /// Failing changes return `Full`, and yet take effect: the worst case of a short write.
     full: bool,
     boot_id: u128,
 }
 
-/// Names are durable at once; contents when they are synced.
+/// Names are durable at once, contents after a sync.
 #[derive(Default)]
 pub(crate) struct MemoryStorage {
     inner: Mutex<Inner>,
@@ -60,12 +61,12 @@ impl MemoryStorage {
         })
     }
 
-    /// Calls that changed something or tried to.
+    /// Number of calls that changed state or tried to.
     pub(crate) fn changes(&self) -> u64 {
         self.with(|inner| inner.changes)
     }
 
-    /// The `count`th change from now fails, and all after it; `None` heals.
+    /// Makes the `count`th change from now fail, and all after it; `None` ends the failures.
     pub(crate) fn fail_after(&self, count: Option<u64>) {
         self.with(|inner| {
             inner.fail_at = count.map(|count| inner.changes + count);
@@ -73,13 +74,13 @@ impl MemoryStorage {
         });
     }
 
-    /// As [`MemoryStorage::fail_after`], for want of room.
+    /// As [`MemoryStorage::fail_after`], but with `Full`.
     pub(crate) fn fill_after(&self, count: u64) {
         self.fail_after(Some(count));
         self.with(|inner| inner.full = true);
     }
 
-    /// The power goes: only what was synced stays, and the system starts anew.
+    /// Power loss: only synced bytes stay, and the system restarts.
     pub(crate) fn power_cut(&self) {
         self.with(|inner| {
             inner.files.values_mut().for_each(|file| file.written.clone_from(&file.synced));
@@ -88,7 +89,7 @@ impl MemoryStorage {
         });
     }
 
-    /// The power goes in the middle of writing back: every page that was not synced is garbage.
+    /// Power loss during writeback: every unsynced page becomes garbage.
     pub(crate) fn tear_unsynced(&self) {
         self.with(|inner| {
             for file in inner.files.values_mut() {
@@ -103,7 +104,7 @@ impl MemoryStorage {
         });
     }
 
-    /// The system starts anew without losing anything.
+    /// The system restarts without losing data.
     pub(crate) fn reboot(&self) {
         self.with(|inner| inner.boot_id += 1);
     }

@@ -1,7 +1,7 @@
-//! The log: one file a memtable generation, written through [`log::Log`], read back by [`replay::replay`].
+//! The write-ahead log: one file per memtable generation, written through [`log::Log`], read back by
+//! [`replay::replay`].
 //!
-//! It is not the order of commits, nor who waits for a sync (`write::commit`), nor which logs exist (the
-//! manifest).
+//! The order of commits and the waiting for syncs are in `write::commit`. The manifest says which logs exist.
 
 mod log;
 pub(crate) mod made;

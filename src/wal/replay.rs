@@ -1,11 +1,11 @@
-//! Reading a log back after the process that wrote it ended.
+//! Reads a log back after the process that wrote it has ended.
 //!
-//! [`replay`] reads only: open decides everything before it writes anything. [`make_durable`] comes after
-//! that decision.
+//! [`replay`] only reads: open decides everything before its first write. [`make_durable`] runs after that
+//! decision.
 //!
-//! Across logs, the end of one does not show whether a record is missing there: a page that never reached the
-//! device reads as zeros. So each log is told which sequence number the one before it ended with, and one
-//! that does not go on from there is not replayed; nor may any later one be.
+//! The end of a log does not show that a record is missing there, because a page that never reached the
+//! device reads as zeros. So each replay gets the last sequence number of the previous log. A log that does
+//! not continue from that number is not replayed, and neither is any later one.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, SEQUENCE_MAX, Sequence};
@@ -18,28 +18,28 @@ use crate::io::storage::{Storage, read_start, read_whole, write_zeros};
 
 use super::log::Log;
 
-/// Zeros are written over remains in pieces of this size.
+/// Zeros are written over leftover records in pieces of this size.
 const ZEROS_BYTES_MAX: u64 = 1 << 20;
 
-/// Which log to replay, and what is known of it.
+/// The log to replay, with the facts known about it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogEntry {
     pub(crate) number: u64,
     pub(crate) log: manifest::Log,
     pub(crate) store_id: u128,
     pub(crate) witness: Option<Witness>,
-    /// What was written before it: its first batch must go on from there.
+    /// The writes before this log: its first batch must continue from there.
     pub(crate) after: After,
-    /// The log before it and where that ends, if records that are missing can only be missing there.
+    /// The previous log and its end, if missing records can only be missing there.
     pub(crate) before: Option<(FileName, u64)>,
 }
 
-/// What is known of the writes before a log.
+/// Knowledge about the writes before a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
-    /// They end with this one.
+    /// The writes end with this sequence.
     Exactly(Sequence),
-    /// They go up to this one at least, and the log may hold some of them again.
+    /// The writes reach this sequence at least, and the log may repeat some of them.
     AtLeast(Sequence),
 }
 
@@ -58,38 +58,39 @@ impl After {
     }
 }
 
-/// What was replayed.
+/// Result of a replay.
 #[derive(Debug)]
 pub(crate) struct Replayed {
     pub(crate) end: FramePoint,
     pub(crate) items: u64,
-    /// Of the last item; that of the log before, or 0, if there was none.
+    /// Sequence of the last item; without items, that of the previous log, or 0.
     pub(crate) last_sequence: Sequence,
-    /// Bytes that are not zero follow the end, which were not used: what a torn write left, or in a recycled
-    /// log its earlier life. So it does not show that a record is missing; `gap` of the next log does.
+    /// Bytes that are not zero follow the end and were not used: a torn write, or in a recycled log the
+    /// records of its earlier use. So this flag does not show that a record is missing; `gap` of the next log
+    /// does.
     pub(crate) torn: bool,
     pub(crate) discarded_bytes: u64,
-    /// From the end to the end of the last good record behind it.
+    /// Bytes from the end to the end of the last valid record behind it.
     good_behind_bytes: u64,
-    /// Good records were not applied, as they do not go on from the log before. No later log may be applied
-    /// either.
+    /// Valid records were not applied, because they do not continue from the previous log. No later log may
+    /// be applied either.
     pub(crate) gap: bool,
-    /// Up to here the records were known to be durable.
+    /// Records up to this offset were known to be durable.
     pub(crate) durable_to: u64,
     file: FileName,
     framer: Framer,
-    /// The file up to the end, if some records were not.
+    /// The file up to the end, if some records were not known to be durable.
     unsynced: Vec<u8>,
 }
 
 impl Replayed {
-    /// Lets go of the bytes that [`make_durable`] would write: the log is replayed again before that.
+    /// Frees the bytes that [`make_durable`] would write. The log must be replayed again before that call.
     pub(crate) fn shed(&mut self) {
         self.unsynced = Vec::new();
     }
 }
 
-/// The logs of a store, one after the other.
+/// The logs of a store, replayed one after the other.
 #[derive(Debug)]
 pub(crate) struct Chain {
     store_id: u128,
@@ -100,25 +101,26 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// `flushed`: every write up to it is in tables.
+    /// `flushed`: every write up to this sequence is in tables.
     pub(crate) fn begin(storage: &dyn Storage, store_id: u128, flushed: Sequence) -> Chain {
-        // Before the logs: what it says of one that is written meanwhile is true of what is read then.
+        // Read before the logs: if a log is being written meanwhile, the witness still holds for the bytes
+        // read later.
         let witness = read_witness(storage);
         Chain { store_id, witness, after: After::AtLeast(flushed), before: None, is_cut: false }
     }
 
-    /// Replays the next log; nothing of it is given to `apply` if it is behind records that are missing.
-    /// Returns what the log was read after, `None` if it is behind them.
+    /// Replays the next log. Behind missing records no item is given to `apply`. Returns the writes before
+    /// the log, or `None` if the log is behind missing records.
     ///
     /// # Errors
-    /// As [`replay`], and `Corrupt` if records were synced behind those that are missing.
+    /// As [`replay`], and `Corrupt` if synced records follow the missing ones.
     pub(crate) fn next(
         &mut self,
         storage: &dyn Storage,
         (number, log): (u64, manifest::Log),
         apply: &mut dyn FnMut(Sequence, Items<'_>) -> Result<()>,
     ) -> Result<(Replayed, Option<After>)> {
-        // Also behind a gap: whether what is missing was synced shows in the later logs.
+        // Also behind a gap: the later logs show whether the missing records were synced.
         let (store_id, witness, after) = (self.store_id, self.witness, self.after);
         let entry = LogEntry { number, log, store_id, witness, after, before: self.before };
         let file = log.file(number);
@@ -129,8 +131,8 @@ impl Chain {
             }
             apply(first, items)
         })?;
-        // A torn end alone says nothing: a recycled log ends in remains of its earlier life. What is missing
-        // of it shows in the next one, which does not go on from here.
+        // A torn end alone proves no loss: a recycled log ends in records of its earlier use. Missing records
+        // show in the next log, which does not continue from here.
         self.is_cut |= replayed.gap;
         if replayed.items > 0 && !self.is_cut {
             self.after = After::Exactly(replayed.last_sequence);
@@ -140,8 +142,8 @@ impl Chain {
     }
 }
 
-/// What STORE says of the log that was synced last; `None` if it says nothing, or cannot be read: the log is
-/// as whole without.
+/// The witness in STORE: the position of the last-synced log. `None` if there is none or it cannot be read;
+/// logs are as complete without it.
 pub(crate) fn read_witness(storage: &dyn Storage) -> Option<Witness> {
     let mut page = vec![0; PAGE_BYTES];
     let read = storage.read(FileName::STORE, WITNESS_OFFSET, &mut page).ok()?;
@@ -149,13 +151,13 @@ pub(crate) fn read_witness(storage: &dyn Storage) -> Option<Witness> {
     Witness::decode(&page).ok()
 }
 
-/// Gives the batches of one log to `apply`, each with the sequence number of its first item. Reads only.
+/// Passes the batches of one log to `apply`, each with the sequence number of its first item. Only reads.
 ///
 /// # Errors
-/// `Corrupt` if anything below a promise does not read back, or a record that does is not a batch; `Io` of
-/// the storage; what `apply` answers.
+/// `Corrupt` if bytes before a recorded log end do not read back, or if a valid record is not a batch; `Io`
+/// of the storage; errors of `apply`.
 ///
-/// Cost: one read of the whole file into memory, two walks over it.
+/// Cost: one read of the whole file into memory, two passes over it.
 pub(crate) fn replay(
     storage: &dyn Storage,
     entry: &LogEntry,
@@ -195,7 +197,8 @@ pub(crate) fn replay(
         let items = Items::new(record.payload).map_err(|bad| Error::malformed(file, base, bad))?;
         if !after.admits(first) {
             let expected = after.last() + 1;
-            // A sync of this log covered the ones before it: what is missing there was lost since.
+            // A sync of this log covered the earlier logs, so their missing records were lost after that
+            // sync.
             let was_synced = found.durable_to > RECORDS_FROM;
             if replayed.items > 0 || first < expected || found.same_boot || was_synced {
                 let before = entry.before.filter(|_| replayed.items == 0 && first > expected);
@@ -222,8 +225,8 @@ pub(crate) fn replay(
     Ok(replayed)
 }
 
-/// A batch does not go on from the one before it, which is missing from the end of the log before if that is
-/// known.
+/// The error for a batch that does not continue from the previous one. It names the end of the previous log
+/// if the missing records were there.
 fn missing(
     before: Option<(FileName, u64)>,
     (file, offset): (FileName, u64),
@@ -236,8 +239,8 @@ fn missing(
     }
 }
 
-/// Reads a log: whole, or, if the manifest says where its records end, up to there, unless something stands
-/// behind that end.
+/// Reads a log whole. If the manifest records its end, reads only up to there, unless bytes that are not zero
+/// follow the end.
 fn read_log(storage: &dyn Storage, expected: &Expected) -> Result<Vec<u8>> {
     let Some(needed) = expected.promised_bytes() else {
         return read_whole(storage, expected.file, expected.bytes);
@@ -250,8 +253,9 @@ fn read_log(storage: &dyn Storage, expected: &Expected) -> Result<Vec<u8>> {
     }
 }
 
-/// Makes a log that was replayed durable and goes on with it: behind its end no good record is left, which a
-/// later replay would take for the next, and a slot of the running system vouches for the end.
+/// Makes a replayed log durable and continues it. No valid record is left behind the log's end, because a
+/// later replay would take it for the next record. A slot with the running system's boot id then records the
+/// end.
 ///
 /// # Errors
 /// As [`make_durable`].
@@ -259,7 +263,7 @@ pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<Lo
     let (file, end) = (replayed.file, replayed.end);
     let mut to = end.bytes + replayed.good_behind_bytes;
     let has_written = to > end.bytes || !replayed.unsynced.is_empty();
-    // From the back on: cut short, it leaves no good record behind one that is gone.
+    // From the back on: an interrupted erasure leaves no valid record behind an erased one.
     while to > end.bytes {
         let from = end.bytes.max(to.saturating_sub(ZEROS_BYTES_MAX));
         write_zeros(storage, file, from, to)?;
@@ -274,19 +278,19 @@ pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<Lo
     }
     let (offset, page) = replayed.framer.synced(end);
     match storage.write(file, offset, &page) {
-        // The log is as durable without.
+        // The log is as durable without the slot.
         Ok(()) | Err(Error::Full { .. }) => {}
         Err(error) => return Err(error),
     }
     Ok(Log::resume(file, replayed.framer))
 }
 
-/// Makes everything that was replayed durable: rewrites in place what was not known to be, syncs, and says so
-/// in a slot. A sync alone would not do: after one that failed, the kernel may hold clean pages that never
+/// Makes all replayed records durable: rewrites in place those not known to be durable, syncs, and records
+/// this in a slot. A sync alone is not enough: after a failed sync the kernel may hold clean pages that never
 /// reached the device.
 ///
 /// # Errors
-/// Of the storage; nothing is lost, and the store must not acknowledge anything.
+/// Errors of the storage. No data is lost, but the store must not acknowledge any write.
 pub(crate) fn make_durable(storage: &dyn Storage, replayed: &mut Replayed) -> Result<()> {
     if replayed.unsynced.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A log written and read back through storage: crashes of the process and of the system, recycling, gaps,
+//! A log written and read back through a storage: crashes of the process and of the system, recycling, gaps,
 //! damage.
 
 use super::log::{Log, LogIdentity};
@@ -35,7 +35,7 @@ fn batch(keys: &[&str]) -> Vec<u8> {
     out
 }
 
-/// A log and the sequence number it goes on with.
+/// A log with the sequence number of its next item.
 struct Writer<'a> {
     storage: &'a MemoryStorage,
     log: Log,
@@ -93,7 +93,7 @@ fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
     }
 }
 
-/// File and offset that are named.
+/// File and offset that the error names.
 fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> (String, u64) {
     match result {
         Err(Error::Corrupt(at)) => (at.file, at.offset),
@@ -101,7 +101,7 @@ fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> (String, u64) {
     }
 }
 
-/// What was written is replayed with its sequence numbers, synced or not, as long as the system runs.
+/// Written items are replayed with their sequence numbers, synced or not, as long as the system runs.
 #[test]
 fn a_process_crash_loses_nothing() {
     let storage = MemoryStorage::new(5);
@@ -118,8 +118,8 @@ fn a_process_crash_loses_nothing() {
     assert!(replayed.durable_to < replayed.end.bytes);
 }
 
-/// Several batches framed at once, one write, and more framed while the sync runs: the slot vouches for what
-/// it covered only.
+/// Several batches are framed for one write, and more while the sync runs. The slot covers only the batches
+/// written before the sync.
 #[test]
 fn framing_goes_on_during_a_sync() {
     let storage = MemoryStorage::new(5);
@@ -141,7 +141,7 @@ fn framing_goes_on_during_a_sync() {
     assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
 }
 
-/// A power cut loses what was not synced and nothing else.
+/// A power cut loses exactly the unsynced records.
 #[test]
 fn a_power_cut_loses_the_unsynced_tail() {
     let storage = MemoryStorage::new(5);
@@ -150,8 +150,8 @@ fn a_power_cut_loses_the_unsynced_tail() {
     assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
 }
 
-/// What was replayed survives a power cut once made durable, also over the remains of a torn write, and twice
-/// over.
+/// Once made durable, replayed records survive a power cut, also in front of a torn write, and when this is
+/// done twice.
 #[test]
 fn replayed_records_are_made_durable() {
     let storage = MemoryStorage::new(5);
@@ -169,7 +169,7 @@ fn replayed_records_are_made_durable() {
         assert!(replayed.discarded_bytes > 0);
         make_durable(&storage, &mut replayed).expect("no fault");
         assert_eq!(replayed.durable_to, torn_at);
-        // The slot that says so must not make the remains look like damage of this boot.
+        // The slot that records the end must not make the torn records look like damage of this boot.
         assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
     }
     let changes = storage.changes();
@@ -180,7 +180,7 @@ fn replayed_records_are_made_durable() {
     assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
 }
 
-/// Replay writes nothing, whatever it finds.
+/// Replay never writes, also if the log has unsynced records.
 #[test]
 fn replay_writes_nothing() {
     let storage = MemoryStorage::new(5);
@@ -191,7 +191,7 @@ fn replay_writes_nothing() {
     assert_eq!(storage.changes(), changes);
 }
 
-/// A recycled log begins empty under its new name, and nothing of its old life is read, whether it is shorter
+/// A recycled log begins empty under its new name. Its old records are not read, whether the new use is short
 /// or empty.
 #[test]
 fn recycling_forgets() {
@@ -218,8 +218,8 @@ fn recycling_forgets() {
     );
 }
 
-/// A log must go on where the one before it ended: after a power cut what does not is left out, after a
-/// process crash it is corruption.
+/// A log must continue where the previous one ended. A log that does not is left out after a power cut, and
+/// is corruption after a process crash.
 #[test]
 fn logs_go_on_from_each_other() {
     let storage = MemoryStorage::new(5);
@@ -240,8 +240,8 @@ fn logs_go_on_from_each_other() {
     assert!(read(&storage, &oldest(9)).expect("a gap").1.gap, "what came before it was lost");
 }
 
-/// A recycled log ends in remains of its earlier life, which looks torn and is not: the next log goes on from
-/// it.
+/// A recycled log ends in records of its earlier use. It looks torn, but the next log continues from it, so
+/// there is no gap.
 #[test]
 fn remains_of_an_earlier_life_are_no_gap() {
     let storage = MemoryStorage::new(5);
@@ -257,8 +257,8 @@ fn remains_of_an_earlier_life_are_no_gap() {
     assert_eq!((found, second.gap), (vec![(4, "b".to_owned())], false));
 }
 
-/// A sync of a log covers those before it: records missing before one that was synced are damage, also after
-/// the system went down. They were forgotten, with what had been acknowledged as durable.
+/// A sync of a log covers the earlier logs. So records missing before a synced record are damage, also after
+/// a restart of the system: they had been acknowledged as durable.
 #[test]
 fn a_gap_before_synced_records_is_corruption() {
     let storage = MemoryStorage::new(5);
@@ -270,7 +270,7 @@ fn a_gap_before_synced_records_is_corruption() {
     assert!(read(&storage, &entry(2, None, Some(8))).expect("a gap").1.gap);
 }
 
-/// Sequence numbers end before their 56 bits do: crafted ones beyond them are refused.
+/// Sequence numbers end before their 56 bits do: larger ones, which only crafted files have, are refused.
 #[test]
 fn sequences_have_an_end() {
     let storage = MemoryStorage::new(5);
@@ -286,7 +286,7 @@ fn sequences_have_an_end() {
     assert_eq!(keys(&storage, &entry(2, None, Some(SEQUENCE_MAX - 2))), "ab");
 }
 
-/// Damage is named by its offset in the file: of the sequence number that cannot be, or of the byte of a
+/// The error for damage has an offset in the file: that of the invalid sequence number, or of the byte of a
 /// batch that does not decode.
 #[test]
 fn damage_has_an_offset() {
@@ -307,7 +307,7 @@ fn damage_has_an_offset() {
     assert_eq!(corrupt_at(read(&storage, &entry(2, None, None))), (writer.log.file().to_string(), kind_at));
 }
 
-/// What was shed is not written: the log is replayed again before it is made durable.
+/// Bytes that were shed are not written: the log must be replayed again before it is made durable.
 #[test]
 fn what_was_shed_is_not_written() {
     let storage = MemoryStorage::new(5);
@@ -319,7 +319,8 @@ fn what_was_shed_is_not_written() {
     assert_eq!(storage.changes(), changes);
 }
 
-/// Logs given to a chain, by number: what was applied of each, and what it was read after.
+/// Replays the logs with these numbers as a chain. Returns for each the applied keys and the writes before
+/// it.
 fn follow(
     storage: &MemoryStorage,
     flushed: Sequence,
@@ -339,8 +340,8 @@ fn follow(
     Ok(followed)
 }
 
-/// Logs are applied in order. The first may hold what is in tables already, and so may what follows logs that
-/// are empty; each later one goes on exactly where the one before it ended.
+/// Logs are applied in order. The first log with items may repeat items that are in tables; each later one
+/// continues exactly where the previous one ended.
 #[test]
 fn a_chain_goes_from_log_to_log() {
     let storage = MemoryStorage::new(5);
@@ -360,8 +361,8 @@ fn a_chain_goes_from_log_to_log() {
     );
 }
 
-/// Behind records that a power cut took nothing is applied any more, however many logs there are; a log that
-/// would go on all the same is damage.
+/// Behind records that a power cut lost, no log is applied. A log behind them that would fit the sequence is
+/// damage.
 #[test]
 fn a_chain_ends_at_a_gap() {
     let storage = MemoryStorage::new(5);
@@ -381,8 +382,8 @@ fn a_chain_ends_at_a_gap() {
     assert_eq!(corrupt_what(behind), "the first sequence behind records that are missing");
 }
 
-/// Sequence numbers that jump inside a log, and batches that do not decode, are corruption: the bytes are
-/// what was written.
+/// Sequence numbers that jump within a log, and batches that do not decode, are corruption, because the
+/// records' checksums are valid.
 #[test]
 fn good_records_must_make_sense() {
     let storage = MemoryStorage::new(5);
@@ -402,7 +403,7 @@ fn good_records_must_make_sense() {
     assert_eq!(corrupt_what(read(&storage, &entry(3, None, None))), "the kind of item");
 }
 
-/// A sealed log ends where the manifest says, and a missing, shorter or longer file is named.
+/// A sealed log ends at the end in the manifest. A missing, shorter or longer file is an error that names it.
 #[test]
 fn promises_and_lengths() {
     let storage = MemoryStorage::new(5);
@@ -424,7 +425,7 @@ fn promises_and_lengths() {
     assert_eq!(corrupt_what(read(&storage, &endless)), "the recorded length");
 }
 
-/// A log that cannot be made is an error at every step.
+/// Creating a log fails if any of its steps fails.
 #[test]
 fn creation_can_fail_at_every_step() {
     let storage = MemoryStorage::new(5);
@@ -443,8 +444,8 @@ fn creation_can_fail_at_every_step() {
     assert_eq!(step, 5);
 }
 
-/// Every bit of a small log, flipped, with every record under a slot or the witness: an error, or the same
-/// items.
+/// Every flipped bit of a small log, whose records are all covered by a slot or the witness, gives an error
+/// or the same items.
 #[test]
 fn every_flip_is_detected_or_harmless() {
     let storage = MemoryStorage::new(5);
@@ -453,7 +454,7 @@ fn every_flip_is_detected_or_harmless() {
     let file = writer.log.file();
     let mut bytes = storage.bytes(file);
     let all = read(&storage, &entry(1, None, None)).expect("sound").0;
-    // The room behind the records is alike everywhere: a part of it is enough.
+    // The zeros behind the records are all alike: testing a part of them is enough.
     for bit in (0..RECORDS_FROM as usize * 8 + 2048).filter(|bit| bit % 3 == 0 || *bit > 12_288 * 8) {
         bytes[bit / 8] ^= 1 << (bit % 8);
         storage.put(file, &bytes);

@@ -1,7 +1,7 @@
-//! What passes between the flush worker, writers and snapshots while no write buffer can be made because
-//! snapshots keep too many: a snapshot that goes then makes the refusal of writers outdated.
+//! Signals between the flush worker, writers and snapshots, while no write buffer can be made because
+//! snapshots keep too much memory. When a snapshot is released, the refusal of writes is outdated.
 //!
-//! Any thread. Nothing is written while nobody waits.
+//! Any thread may call. The state is not written unless the flush worker waits.
 
 use crate::base::sync::{Arc, AtomicU8, Event, Ordering};
 
@@ -13,7 +13,7 @@ const GIVEN: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct AwaitedMemory {
     state: AtomicU8,
-    /// The flush worker waits for it.
+    /// Event on which the flush worker waits.
     changed: Arc<Event>,
 }
 
@@ -22,7 +22,7 @@ impl AwaitedMemory {
         Arc::new(AwaitedMemory { state: AtomicU8::new(NOBODY_WAITS), changed: Arc::clone(changed) })
     }
 
-    /// The flush worker looks now at what is kept: what is given back after that is news.
+    /// The flush worker now checks the memory kept by snapshots. Memory released after this call is reported.
     pub(crate) fn begin(&self) {
         self.state.store(AWAITED, Ordering::SeqCst);
     }
@@ -31,7 +31,7 @@ impl AwaitedMemory {
         self.state.store(NOBODY_WAITS, Ordering::SeqCst);
     }
 
-    /// Something that may have been kept was given back.
+    /// Notes that memory which may have been kept was released.
     pub(crate) fn give(&self) {
         let given = self.state.compare_exchange(AWAITED, GIVEN, Ordering::SeqCst, Ordering::SeqCst);
         if given.is_ok() {
@@ -39,7 +39,7 @@ impl AwaitedMemory {
         }
     }
 
-    /// Whether that was so since the flush worker looked.
+    /// Whether memory was released since the flush worker's check.
     pub(crate) fn is_given(&self) -> bool {
         self.state.load(Ordering::SeqCst) == GIVEN
     }
@@ -49,7 +49,7 @@ impl AwaitedMemory {
 mod tests {
     use super::*;
 
-    /// Only what is given back after the worker looked is told, and only once.
+    /// Only memory released after the worker's check is reported, and only once.
     #[test]
     fn what_is_given_while_awaited_is_told() {
         let changed = Arc::new(Event::new());

@@ -1,4 +1,4 @@
-//! Items on their way to the log: encoded as they are added, checked against their limits.
+//! Items on their way to the log: encoded and checked against the limits as they are added.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId, VALUE_BYTES_MAX};
@@ -8,21 +8,21 @@ use crate::memtable::BatchSize;
 
 use super::large::note_tree;
 
-/// A batch's items as the log holds them.
+/// A batch's items in the log's encoding.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Items {
     payload: Vec<u8>,
     count: usize,
-    /// Of them, range tombstones.
+    /// Number of range tombstones among the items.
     ranges_count: usize,
     key_value_bytes: usize,
-    /// That they are of, in order.
+    /// Trees of the items, sorted.
     trees: Vec<TreeId>,
 }
 
 impl Items {
-    /// Adds an item, or refuses it and stays as it was. Of a range delete the key is where it begins, and the
-    /// value where it ends: it is not empty as a range.
+    /// Adds an item, or refuses it and changes nothing. For a range delete `key` is the start and `value` the
+    /// end; the caller ensures that the range is not empty.
     pub(crate) fn push(&mut self, tree: TreeId, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
         check("key", key.len(), KEY_BYTES_MAX)?;
         let value_bytes_max = if kind == ItemKind::DeleteRange { KEY_BYTES_MAX } else { VALUE_BYTES_MAX };
@@ -35,7 +35,7 @@ impl Items {
         Ok(())
     }
 
-    /// Puts partitions that the record is to make before the items. Called once, when all items are there.
+    /// Puts the partitions that the record creates before the items. Called once, after all items were added.
     pub(crate) fn make_partitions<'m>(&mut self, made: impl IntoIterator<Item = MadePartition<'m>>) {
         let mut front = Vec::new();
         made.into_iter().for_each(|made| put_partition(&mut front, made));
@@ -50,8 +50,8 @@ impl Items {
         self.count
     }
 
-    /// Whether they are range tombstones alone: they may make room on a full disk, and take some for it that
-    /// nothing else does.
+    /// Whether all items are range tombstones. Such a batch may free space on a full disk, and may use
+    /// reserved space that other batches may not.
     pub(crate) fn frees(&self) -> bool {
         self.ranges_count > 0 && self.ranges_count == self.count
     }
@@ -76,9 +76,9 @@ impl Items {
     }
 }
 
-/// A keyspace as a commit sees it: the write leader asks whether it may still be written.
+/// A keyspace as a commit sees it. The leader checks whether it may still be written.
 pub(crate) trait Writable: Send + Sync + std::fmt::Debug {
-    /// Its tree, which tells it from others.
+    /// The keyspace's tree, which identifies it.
     fn tree(&self) -> TreeId;
 
     /// # Errors
@@ -86,14 +86,14 @@ pub(crate) trait Writable: Send + Sync + std::fmt::Debug {
     fn check_live(&self) -> Result<()>;
 }
 
-/// The keyspaces of a batch, each once.
+/// The keyspaces of a batch, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keyspaces {
     by_tree: Vec<Arc<dyn Writable>>,
 }
 
 impl Keyspaces {
-    /// Those of a write that needs no check by the leader.
+    /// The empty set, for a write that needs no check by the leader.
     pub(crate) const NONE: &'static Keyspaces = &Keyspaces { by_tree: Vec::new() };
 
     pub(crate) fn add(&mut self, keyspace: Arc<dyn Writable>) {
@@ -102,7 +102,7 @@ impl Keyspaces {
         }
     }
 
-    /// Has one asked in the place of the one with its tree.
+    /// Replaces the entry with the same tree, or adds one.
     pub(crate) fn replace(&mut self, keyspace: Arc<dyn Writable>) {
         match self.by_tree.binary_search_by_key(&keyspace.tree(), |one| one.tree()) {
             Ok(at) => self.by_tree[at] = keyspace,
@@ -115,7 +115,7 @@ impl Keyspaces {
     }
 
     /// # Errors
-    /// `Dropped` or `Closed`, if one of them may not be written any more.
+    /// `Dropped` or `Closed`, if one of the keyspaces may no longer be written.
     pub(crate) fn check_live(&self) -> Result<()> {
         self.by_tree.iter().try_for_each(|keyspace| keyspace.check_live())
     }

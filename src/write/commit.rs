@@ -1,19 +1,20 @@
-//! Group commit: a state machine that takes batches through the log into the memtable, one order for all
+//! Group commit: a state machine that takes batches through the log into the memtable, in one order for all
 //! keyspaces.
 //!
-//! A commit that finds nobody leading takes the [`Front`] (log, generation, sequence) and leads: it frames
-//! its own batch and those that queued up meanwhile, asks for one append and, if one of them wants it, for a
-//! sync, inserts all, moves the visible sequence, and hands the front to the next in the queue. Others wait
-//! for their ticket. The machine never writes, syncs, locks across either, or sleeps: its driver does.
+//! A commit that finds the [`Front`] (log, generation, sequence) free takes it and leads. The leader frames
+//! its own batch and the queued batches, asks its driver for one append and, if a member needs it, for a
+//! sync. It then inserts all batches, advances the visible sequence, and hands the front to the next commit
+//! in the queue. The other commits wait for their tickets. The machine never writes, syncs, holds a lock
+//! across either, or sleeps: its driver does the I/O and the waiting.
 //!
 //! Invariants:
-//! 1. There is one front; whoever holds it writes log and memtable.
+//! 1. There is one front; only its holder writes log and memtable.
 //! 2. A batch lies wholly in one record, one log and one generation.
-//! 3. The visible sequence moves only after append (and sync, where asked for) and after every item is in the
-//!    memtable.
+//! 3. The visible sequence advances only after the append (and the sync, where requested) and after every
+//!    item is in the memtable.
 //! 4. A sync covers every earlier log before it covers this one.
-//! 5. After a failed sync, or a failed append other than on a full disk, the latch is set and nothing is
-//!    written.
+//! 5. After a failed sync, or a failed append other than on a full disk, the latch is set and no commit
+//!    writes.
 
 use std::ops::Deref;
 
@@ -32,50 +33,51 @@ use super::writer::{
     Front, LOGS_MAX, Payload, SEALED_COUNT_MAX, Sealing, Seals, Ticket, TicketState, Until, Writer,
 };
 
-/// A longer payload is not committed alone: copying it takes the caller's time.
+/// Longer payloads do not use [`Commit::start_alone`]: copying them takes the caller's time.
 const ALONE_BYTES_MAX: usize = 16 << 10;
 
-/// What a commit asks of its driver.
+/// A request from a commit to its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WriteAsk {
     /// Write [`Commit::bytes`] there; then start writeback of a range, if one is given as offset and length.
     Append { file: FileName, offset: u64, writeback: Option<(u64, u64)> },
     /// Make the file durable.
     Sync { file: FileName },
-    /// Wait until the writer's `changed` event has moved on from `seen`.
+    /// Wait until the count of the writer's `changed` event differs from `seen`.
     Room { seen: u64 },
-    /// Wait that long: background work is behind.
+    /// Wait this long, because background work is behind.
     Pause { ns: u64 },
 }
 
-/// What a commit does next; at its end, whether its batch was written.
+/// The next step of a commit; at its end, whether its batch was written.
 pub(crate) type CommitStep = Step<WriteAsk, Result<()>>;
 
-/// What is committed. The same value is given to every call of the machine.
+/// The input of a commit. Each call of the machine gets the same value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommitOp<'a> {
-    /// Items as the log holds them; empty for a sync or a seal.
+    /// Items in the log's encoding; empty for a sync or a seal.
     pub(crate) payload: &'a [u8],
-    /// The same, if they may be kept while the commit waits; else they are copied then.
+    /// The same items, if they can be shared while the commit waits; otherwise a waiting commit copies them.
     pub(crate) shared: Option<&'a Arc<batch::Items>>,
     pub(crate) items: usize,
     pub(crate) key_value_bytes: usize,
-    /// Keyspaces of a batch: if one was dropped, all of the batch is refused. The leader asks, so that no
-    /// drop comes between the question and the batch's place in the order.
+    /// Keyspaces of the batch. If one was dropped, the whole batch is refused. The leader checks this, so
+    /// that no drop comes between the check and the batch's place in the order.
     pub(crate) keyspaces: &'a Keyspaces,
     pub(crate) until: Until,
-    /// Begin a new generation first, if the present one holds anything.
+    /// Seal the present generation first, if it is not empty.
     pub(crate) seals: Seals,
-    /// It is of range tombstones alone.
+    /// The batch has only range tombstones.
     pub(crate) frees: bool,
-    /// It queues up even while nobody leads, and this moves when its ticket does: see [`Writer::lead_next`].
+    /// The commit queues up even if the front is free, and this event fires when its ticket changes: see
+    /// [`Writer::lead_next`].
     pub(crate) queues: Option<&'a Arc<Event>>,
-    /// For a batch that may find no room in any other generation.
+    /// The generation made for a batch that may not fit into any other.
     pub(crate) room: Option<&'a LargeRoom>,
 }
 
 impl CommitOp<'_> {
-    /// One that writes nothing: a sync or a seal.
+    /// A commit that writes no items: a sync or a seal.
     pub(crate) fn empty(until: Until, seals: Seals) -> CommitOp<'static> {
         let keyspaces = Keyspaces::NONE;
         let (payload, shared, frees, room) = (&[][..], None, false, None);
@@ -94,19 +96,19 @@ impl CommitOp<'_> {
     }
 }
 
-/// Where a leader is.
+/// Step of a leader.
 enum Stage {
-    /// It waits for a new log and generation.
+    /// Waits for a new log or generation.
     Room,
-    /// Records are on their way; the log goes back to the mark if the disk is full.
+    /// The append is under way; on a full disk the log returns to the mark.
     Append { mark: Mark, last_sequence: Sequence },
-    /// Earlier logs first, then its own.
+    /// The sync is under way: earlier logs first, then the leader's own.
     Sync,
-    /// The page that says how far the log is durable is on its way.
+    /// The write of the page that records the log's durable end is under way.
     Slot,
-    /// A full disk cut an append short: zeros in its place, so that nothing of it is ever replayed. With the
-    /// error to answer; without one the front is to be sealed, which must not leave remains: the next log has
-    /// their sequence numbers.
+    /// Overwrites the records of an append that a full disk cut short with zeros, so that they are never
+    /// replayed. Holds the error for the refused batches. Without an error the front is to be sealed, and the
+    /// failed tail must go first, because the next log reuses its sequence numbers.
     Erase(Option<Error>),
 }
 
@@ -114,25 +116,25 @@ struct Lead {
     front: Box<Front>,
     group: Vec<Arc<Ticket>>,
     stage: Stage,
-    /// Once its record is written the batch begins the generation that was made for it. Not before: a batch
-    /// that is refused leaves nothing of that generation behind.
+    /// The batch begins the generation made for it, once its record is written. Not before: a refused batch
+    /// leaves no trace of that generation.
     begins_own: bool,
 }
 
-/// The machine. It reaches its writer through `W`, a reference or what keeps the writer alive.
+/// The machine. `W` is a reference to its writer, or a handle that keeps the writer alive.
 pub(crate) struct Commit<W: Deref<Target = Writer>> {
     writer: W,
     role: Role,
-    /// It takes nobody along.
+    /// The commit leads without other members.
     is_alone: bool,
 }
 
 enum Role {
-    /// Nothing done yet but perhaps a pause.
+    /// Not begun, except perhaps for a pause.
     Fresh,
-    /// Waits for memory to wait in: what was seen of the event of the reserve.
+    /// Waits for memory for its ticket; `u64` is the count seen of the reserve's event.
     Asks(u64),
-    /// Waits for a ticket; `u64` is what was seen of its event.
+    /// Waits for its ticket; `u64` is the count seen of the ticket's event.
     Follows(Arc<Ticket>, u64),
     Leads(Lead),
     Over,
@@ -153,8 +155,8 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         (commit, step)
     }
 
-    /// Starts a commit of a few bytes that asks for nothing but appends: no other one is under way or waits,
-    /// it wants no sync, and there is room. `None` where that is not so, and nothing was done.
+    /// Starts a small commit whose only request is an append: no other commit leads or waits, it needs no
+    /// sync, and there is room. `None` if these conditions do not hold; then nothing was changed.
     pub(crate) fn start_alone(op: &CommitOp<'_>, writer: W) -> Option<(Commit<W>, CommitStep)> {
         let is_slowed =
             |writer: &Writer| writer.pressures.delay_ns(op.payload, op.items, op.key_value_bytes) > 0;
@@ -183,7 +185,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         Some((commit, step))
     }
 
-    /// Goes on after an ask was answered, or after a wait.
+    /// Continues after a request was answered, or after a wait.
     pub(crate) fn resume(&mut self, op: &CommitOp<'_>, answer: Result<()>) -> CommitStep {
         match std::mem::replace(&mut self.role, Role::Over) {
             Role::Fresh | Role::Asks(_) => self.begin(op),
@@ -193,7 +195,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         }
     }
 
-    /// What an append writes.
+    /// The bytes of an append.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.role {
             Role::Leads(lead) => &lead.front.buffer,
@@ -201,7 +203,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         }
     }
 
-    /// The event that ends a wait, and the count at which it has not.
+    /// The event that ends a wait, and the count seen of it.
     pub(crate) fn waits_for(&self) -> Option<(&Event, u64)> {
         match &self.role {
             Role::Follows(ticket, seen) => Some((&ticket.moved, *seen)),
@@ -213,10 +215,10 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     fn begin(&mut self, op: &CommitOp<'_>) -> CommitStep {
         let mut queue = self.writer.queue.lock();
         let mut grant = None;
-        // The room of a large batch is granted already.
+        // The memory for a large batch is granted already.
         let may_wait = queue.front.is_none() || op.queues.is_some();
         if may_wait && !op.payload.is_empty() && op.room.is_none() {
-            // Without the lock: it takes others.
+            // Without the lock, because the reserve takes other locks.
             drop(queue);
             grant = match self.writer.reserve.grant_or_wait(reserve::Role::Batches, op.payload.len() as u64) {
                 Ok(grant) => Some(grant),
@@ -233,7 +235,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             drop(queue);
             return self.make_room(op, front);
         }
-        // Under the lock: once `close` has taken the front for good, nobody would ever lead this one.
+        // Under the lock: once `close` has taken the front for good, no commit would ever lead this one.
         if let Some(error) = self.writer.latched() {
             return Step::Done(Err(error.clone()));
         }
@@ -271,7 +273,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         }
     }
 
-    /// Seals until the batch fits, then frames the group.
+    /// Seals or switches logs until the batch fits, then frames the group.
     fn make_room(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> CommitStep {
         if let Some(error) = self.writer.latched() {
             return self.give_up(front, Vec::new(), error.clone());
@@ -320,7 +322,8 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             || op.room.is_some_and(|room| front.has_sorted_room(&room.size))
     }
 
-    /// Whether a batch may begin the generation that was made for it: the log has nothing of the present one.
+    /// Whether a batch may begin the generation made for it: the log has no records of the present
+    /// generation.
     fn may_begin_own(&self, op: &CommitOp<'_>, front: &Front) -> bool {
         front.spare.log.is_empty()
             && front.has_log_room(op.payload.len(), op.frees)
@@ -362,7 +365,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         Step::Ask(WriteAsk::Append { file, offset, writeback })
     }
 
-    /// Takes from the queue what fits beside the leader's own batch.
+    /// Takes tickets from the queue that fit beside the leader's own batch.
     fn gather(&self, op: &CommitOp<'_>, front: &Front) -> Vec<Arc<Ticket>> {
         if self.is_alone {
             return Vec::new();
@@ -381,7 +384,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
                 false
             }
         });
-        // A seal is no part of a group: it leads when its turn comes.
+        // A seal is not part of a group: it leads when its turn comes.
         for ticket in queue.waiting.iter().take_while(|ticket| ticket.seals == Seals::No) {
             items += ticket.items;
             bytes += ticket.key_value_bytes;
@@ -397,10 +400,10 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     }
 
     fn lead(&mut self, op: &CommitOp<'_>, mut lead: Lead, answer: Result<()>) -> CommitStep {
-        // A flush may have synced an earlier log at the same time, and even have removed it since.
+        // A flush may have synced an earlier log at the same time, and may even have removed it since.
         let is_earlier_durable = matches!(lead.stage, Stage::Sync)
             && lead.front.earlier.first().is_some_and(|log| log.is_durable.get().is_some());
-        // What was synced is durable, whether or not there was space to say so.
+        // Synced records are durable, even if there was no space for the page that records it.
         let is_unsaid = matches!((&lead.stage, &answer), (Stage::Slot, Err(Error::Full { .. })));
         if let Err(error) = answer
             && !is_earlier_durable
@@ -451,7 +454,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         Step::Ask(WriteAsk::Sync { file })
     }
 
-    /// Makes the group visible, answers it and leaves.
+    /// Makes the group visible, completes its tickets and hands the front over.
     fn finish(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> CommitStep {
         let front = &mut *lead.front;
         let own = (op.payload, op.items, op.key_value_bytes);
@@ -459,7 +462,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         let total: u64 = op.items as u64 + lead.group.iter().map(|ticket| ticket.items as u64).sum::<u64>();
         let mut sequence = front.last_sequence - total;
         let mut bytes = 0;
-        // A sync or a seal is no batch.
+        // A sync or a seal is not counted as a batch.
         let (mut batches, mut has_ranges) = (0, false);
         if let Some(room) = op.room.filter(|_| lead.begins_own) {
             self.writer.begin_own(front, room, sequence);
@@ -525,7 +528,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
                 front.remains_starts = std::mem::take(&mut front.starts);
                 return self.erase(front, group, Some(error));
             }
-            // What is left of them stays for the next append: there may be no space for zeros either.
+            // The rest of the failed tail stays for the next append: there may be no space for zeros either.
             (Stage::Erase(refused), Error::Full { .. }) => {
                 return self.give_up(front, group, refused.unwrap_or(error));
             }
@@ -534,7 +537,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         self.give_up(front, group, error)
     }
 
-    /// Asks for zeros over the last of what refused records left behind the log's tail.
+    /// Asks for zeros over the last record of the failed tail behind the log's tail.
     fn erase(
         &mut self,
         mut front: Box<Front>,
@@ -556,13 +559,13 @@ impl<W: Deref<Target = Writer>> Commit<W> {
 }
 
 impl<W: Deref<Target = Writer>> Drop for Commit<W> {
-    /// A commit given up half-way: the front must not be lost with it.
+    /// A commit may be dropped half-way: the front must not be lost with it.
     fn drop(&mut self) {
         match std::mem::replace(&mut self.role, Role::Over) {
             Role::Fresh | Role::Asks(_) | Role::Over => {}
             Role::Leads(Lead { front, stage: Stage::Room, .. }) => self.writer.hand_over(front),
             Role::Leads(lead) => {
-                // Nobody knows how much of the record reached the log.
+                // It is unknown how much of the record reached the log.
                 let error = Error::Closed;
                 self.writer.latch(&error);
                 self.give_up(lead.front, lead.group, error);

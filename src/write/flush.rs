@@ -1,19 +1,18 @@
-//! Flush: sealed generations become one table file with a slice for each tree, a bounded piece of work a
-//! turn.
+//! Flush: sealed generations become one table file with a slice per tree, in bounded pieces of work per turn.
 //!
-//! It keeps the newest version of each key; what snapshots still need of older ones, the generations they
-//! hold keep, or their layers (`layers`). It neither seals generations nor installs the file; the file is
-//! durable when the flush is done, and part of the store by its caller's manifest edit. Called by the
-//! engine's background work. One thread at a time.
+//! A flush keeps only the newest version of each key. Older versions that snapshots need stay in the
+//! generations that the snapshots hold, or go to their layers (`layers`). The flush neither seals generations
+//! nor installs the file. The file is durable when the flush is done, and becomes part of the store by the
+//! caller's manifest edit. The engine's background work calls it. One thread at a time.
 //!
 //! Invariants:
-//! 1. Slices come in the order of tree ids, each tree once; a tree of which nothing is kept has none, and a
-//!    file without slices is not made.
-//! 2. Every generation older than the given ones is flushed already, so what is written is newer than all
+//! 1. Slices are in the order of tree ids, at most one per tree. A tree without kept items or ranges has no
+//!    slice, and a file without slices is not made.
+//! 2. Every generation older than the given ones is flushed already, so the new file is newer than all
 //!    tables.
-//! 3. A tombstone, of a key or of a range, is dropped only in a tree that has no table. Everything of a
-//!    dropped tree is left out, and so is what range tombstones hide.
-//! 4. Dropped before it is done, or failed, a flush removes its file.
+//! 3. A tombstone, of a key or of a range, is dropped only in a tree that has no table. All items of a
+//!    dropped tree are left out, and so are items hidden by range tombstones.
+//! 4. A flush that fails, or is dropped before it is done, removes its file.
 
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
@@ -30,18 +29,18 @@ use crate::table::{BuiltTable, OpenWith, SliceShape, TableBuilder, TableIdentity
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// Input that one turn takes, keys and values.
+/// Input per turn, in bytes of keys and values.
 pub(super) const TURN_BYTES: u64 = 512 << 10;
-/// Counted for each item on top of its bytes, so that turns over tiny items are bounded too.
+/// Cost added to each item's bytes, so that turns over tiny items are bounded too.
 pub(super) const ITEM_COST_BYTES: u64 = 16;
-/// Of all keys, about so many are samples, and no more than one in so many.
+/// About this many keys of a flush are sampled, but no more than one in `SAMPLE_EVERY_MIN`.
 const SAMPLES_COUNT: u64 = 64;
 const SAMPLE_EVERY_MIN: u64 = 16;
 
-/// What becomes of a tree's tombstones.
+/// Treatment of a tree's tombstones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tombstones {
-    /// The tree has tables: they may hold what a tombstone hides.
+    /// The tree has tables, which may hold items that a tombstone hides.
     Keep,
     /// The tree has no table.
     Drop,
@@ -54,42 +53,42 @@ pub(crate) struct TreePlan {
     pub(crate) tombstones: Tombstones,
 }
 
-/// What a flush did.
+/// Counters of a flush.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct FlushCounts {
-    /// Newest versions within each generation; those below them are never looked at.
+    /// Newest versions within each generation; older versions are never read.
     pub(crate) items_in: u64,
     pub(crate) items_out: u64,
     pub(crate) tombstones_dropped: u64,
-    /// What range tombstones hid.
+    /// Items hidden by range tombstones.
     pub(crate) items_hidden: u64,
     pub(crate) bytes_written: u64,
 }
 
-/// What a flush made.
+/// Result of a flush.
 #[derive(Debug)]
 pub(crate) struct FlushOutput {
-    /// `None` if nothing of the generations is kept.
+    /// `None` if no item or range of the generations is kept.
     pub(crate) table: Option<BuiltTable>,
     /// First and last sequence number of the generations.
     pub(crate) sequences: Option<(Sequence, Sequence)>,
     pub(crate) counts: FlushCounts,
-    /// Some of the keys, evenly in the order of all.
+    /// A sample of the keys, evenly spaced in the order of all kept keys.
     pub(crate) samples: Vec<(TreeId, Vec<u8>)>,
 }
 
-/// A flush under way.
+/// A flush in progress.
 pub(crate) struct Flush {
     /// Newest first.
     generations: Vec<Arc<Generation>>,
     secret: HashSecret,
-    /// Trees that are still to come, the next one last.
+    /// Trees still to be written, the next one last.
     trees: Vec<(TreeId, TreePlan)>,
     current: Option<Current>,
     output: Output,
     counts: FlushCounts,
     samples: Vec<(TreeId, Vec<u8>)>,
-    /// One item in so many is a sample.
+    /// One item in this many is sampled.
     sample_every: u64,
 }
 
@@ -99,11 +98,11 @@ struct Current {
     plan: TreePlan,
     merge: Merge<GenerationSource>,
     slice: Slice,
-    /// Range tombstones that are kept.
+    /// Range tombstones to be written.
     ranges: Ranges,
 }
 
-/// Whether the tree being written has its slice yet.
+/// Whether the slice of the tree being written has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Slice {
     None,
@@ -111,8 +110,8 @@ enum Slice {
 }
 
 impl Flush {
-    /// A flush of what sealed generations, newest first, hold, into the file `identity`. `plan_of` is asked
-    /// for each tree once, and answers `None` for a dropped one.
+    /// A flush of sealed generations, newest first, into the file `identity`. `plan_of` is called once for
+    /// each tree, and returns `None` for a dropped one.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         identity: TableIdentity,
@@ -131,12 +130,12 @@ impl Flush {
         Flush { generations, secret, trees, current: None, output, counts, samples, sample_every }
     }
 
-    /// Keeps what the table being built takes within about so many bytes.
+    /// Limits the memory of the table being built to about `bytes` bytes.
     pub(crate) fn set_memory_bytes(&mut self, bytes: usize) {
         self.output.set_memory_bytes(bytes);
     }
 
-    /// Has the table opened.
+    /// Makes the flush open the finished table.
     pub(crate) fn open_with(&mut self, opening: OpenWith) {
         self.output.opening = Some(opening);
     }
@@ -150,7 +149,8 @@ impl Flush {
     /// Does the next piece: some hundred KiB of input, or the end of the file.
     ///
     /// # Errors
-    /// What writing said. The flush is then only dropped; another one of the same generations may be made.
+    /// Errors of writing. The flush may then only be dropped; another flush of the same generations may be
+    /// made.
     pub(crate) fn turn(&mut self) -> Result<Progress<FlushOutput>> {
         let mut left_bytes = TURN_BYTES;
         while left_bytes > 0 {
@@ -214,7 +214,7 @@ impl Flush {
         }
         let builder = self.output.builder()?;
         if let (Slice::None, Some(first)) = (current.slice, current.ranges.first()) {
-            // A slice has an item: one that says what the range says.
+            // A slice must have an item: a tombstone of the first key, which the range covers.
             builder.begin(current.tree, current.plan.slice)?;
             let hash = self.secret.hash_in(current.tree.keyspace, first);
             builder.add(first, hash, ItemKind::Delete, b"")?;
@@ -234,8 +234,8 @@ impl Flush {
     }
 }
 
-/// The file being written, made with its first item. Its builder removes it when dropped before it is
-/// finished.
+/// The file being written, made with its first item. If its builder is dropped before it is finished, it
+/// removes the file.
 pub(super) struct Output {
     storage: Arc<dyn Storage>,
     identity: TableIdentity,

@@ -1,7 +1,8 @@
-//! What the leader of a group commit holds: the log and the generation that are written, and what a full disk
-//! left in that log.
+//! The state that the leader of a group commit owns: the active log and generation, and the failed tail of
+//! that log.
 //!
-//! It does no I/O and takes no lock. One thread at a time.
+//! A failed tail is a range of refused records behind the log's tail, which a full disk cut short (`remains`
+//! in the code). The front does no I/O and takes no lock. One thread at a time.
 
 use crate::base::id::Sequence;
 use crate::base::reserve::{Grant, Reserve, Role};
@@ -14,31 +15,32 @@ use super::lengths::{GROUP_BYTES_MAX, log_reserve_bytes, memtable_reserve_bytes}
 use super::standby::{Spare, StandbyMemtable};
 use super::writer::{Sealed, SealedLog};
 
-/// The log starts writing back what it appended in pieces of this size.
+/// Size of the pieces in which the log's appended bytes are written back.
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
-/// What the leader holds.
+/// See the module.
 pub(crate) struct Front {
     pub(super) spare: Spare,
-    /// For the memory of the generation, if that is beside the three write buffers of the budget.
+    /// Grant for the generation's memory, if that is outside the three write buffers of the budget.
     pub(super) memtable_grant: Option<Grant>,
     pub(super) last_sequence: Sequence,
     /// Earlier logs of the present generation.
     pub(super) logs: Vec<Arc<SealedLog>>,
     /// Earlier logs that may not be durable yet.
     pub(super) earlier: Vec<Arc<SealedLog>>,
-    /// Framed records, or the page that says how far they are durable, on their way.
+    /// Framed records, or the page with the log's durable end, that are being written.
     pub(super) buffer: Vec<u8>,
-    /// For the buffer, while it is longer than a group's.
+    /// Grant for the buffer, while it is longer than that of a group.
     pub(super) buffer_grant: Grant,
     pub(super) written_back: u64,
-    /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were
-    /// refused.
+    /// End of the failed tail, if past the log's tail: up to here the file may hold refused records that a
+    /// full disk cut short.
     pub(super) remains_to: u64,
-    /// Where those of them begin that are behind another. While there are any, nothing is written over the
-    /// first: if that is cut short too, a sound record behind one that is not would pass for damage.
+    /// Offsets of the second and later records of the failed tail. While there are any, the first record is
+    /// not overwritten: if that write were cut short too, a valid record behind a broken one would look like
+    /// damage.
     pub(super) remains_starts: Vec<u64>,
-    /// The same of the records on their way.
+    /// The same offsets for the records being written.
     pub(super) starts: Vec<u64>,
 }
 
@@ -59,7 +61,7 @@ impl Front {
         }
     }
 
-    /// An empty memtable has room for every batch, also what is reserved.
+    /// An empty memtable has room for every batch, the reserved part included.
     pub(super) fn has_memtable_room(&self, items: usize, key_value_bytes: usize, frees: bool) -> bool {
         let reserved = match frees || self.is_empty() {
             true => 0,
@@ -68,12 +70,12 @@ impl Front {
         self.spare.inserter.room(items, key_value_bytes + reserved)
     }
 
-    /// Whether it is empty and has room for a batch that is inserted in the order of its keys.
+    /// Whether the generation is empty and has room for a batch inserted in key order.
     pub(super) fn has_sorted_room(&self, size: &BatchSize) -> bool {
         self.spare.inserter.sorted_room(size)
     }
 
-    /// Whether it holds a large batch: it is sealed as soon as another generation is ready.
+    /// Whether the generation holds a large batch. It is sealed as soon as another generation is ready.
     pub(super) fn holds_large_batch(&self) -> bool {
         self.memtable_grant.is_some()
     }
@@ -92,7 +94,7 @@ impl Front {
         (self.spare.log.room_bytes() as u64) < (self.spare.log.bytes() - RECORDS_FROM) / 2
     }
 
-    /// Counts the buffer as memory of batches, while it is longer than a group's.
+    /// Accounts the buffer as memory of batches, while it is longer than that of a group.
     pub(super) fn count_buffer(&mut self) {
         let bytes = self.buffer.capacity();
         let bytes = if bytes > GROUP_BYTES_MAX { bytes as u64 } else { 0 };
@@ -105,13 +107,13 @@ impl Front {
         self.spare.generation.items() == 0
     }
 
-    /// Goes on with `log` and `next`; what was written so far waits for its flush.
+    /// Continues with `log` and `next`; the sealed generation waits for its flush.
     pub(super) fn seal(&mut self, log: Log, next: StandbyMemtable) -> Arc<Sealed> {
         self.switch_log(log);
         self.seal_before(next, self.last_sequence)
     }
 
-    /// The same with the present log, of which only what comes after `last_sequence` is in it.
+    /// The same with the present log, which holds only records after `last_sequence`.
     pub(super) fn seal_before(&mut self, next: StandbyMemtable, last_sequence: Sequence) -> Arc<Sealed> {
         let generation = std::mem::replace(&mut self.spare.generation, next.generation);
         self.spare.inserter = next.inserter;
@@ -120,7 +122,7 @@ impl Front {
         Arc::new(Sealed { generation, logs, last_sequence, grant })
     }
 
-    /// Goes on with another log and the same generation.
+    /// Continues with another log and the same generation.
     pub(super) fn switch_log(&mut self, next: Log) {
         let old = std::mem::replace(&mut self.spare.log, next);
         let is_durable = OnceLock::new();
@@ -142,25 +144,26 @@ impl Front {
         self.written_back = self.spare.log.tail().bytes;
     }
 
-    /// Notes that the first earlier log is durable; `false` if it was the present log that was synced.
+    /// Notes that the first earlier log is durable; `false` if there is none, so that the present log was
+    /// synced.
     pub(super) fn synced_earlier(&mut self) -> bool {
         if self.earlier.is_empty() {
             return false;
         }
         let log = self.earlier.remove(0);
-        // A flush may have synced it at the same time: durable twice is durable.
+        // A flush may have synced it at the same time, and set this first.
         let _ = log.is_durable.set(());
         true
     }
 
-    /// Makes the buffer, whose bytes end at the log's tail, reach over the remains with zeros.
+    /// Extends the buffer, whose bytes end at the log's tail, with zeros over the failed tail.
     pub(super) fn cover_remains(&mut self) {
         let behind = self.remains_to.saturating_sub(self.spare.log.tail().bytes);
         self.buffer.resize(self.buffer.len() + behind as usize, 0);
     }
 
-    /// Puts zeros over the last of the remains into the buffer; where they go. From the back on, so that what
-    /// a full disk lets through leaves no sound record behind one that is not.
+    /// Fills the buffer with zeros for the last record of the failed tail, and returns their offset. From the
+    /// back on, so that a partial write leaves no valid record behind a broken one.
     pub(super) fn erase_remains(&mut self) -> u64 {
         let from = self.remains_starts.last().copied().unwrap_or(self.spare.log.tail().bytes);
         self.buffer.clear();
@@ -168,13 +171,13 @@ impl Front {
         from
     }
 
-    /// They were written; `true` if nothing remains.
+    /// Notes that the zeros were written; `true` if the failed tail is gone.
     pub(super) fn erased_remains(&mut self) -> bool {
         self.remains_to = self.remains_starts.pop().unwrap_or(0);
         self.remains_to == 0
     }
 
-    /// What has been appended since the last writeback, once it is worth a call.
+    /// The range appended since the last writeback, once it is long enough for a call.
     pub(super) fn next_writeback(&mut self) -> Option<(u64, u64)> {
         let (from, tail) = (self.written_back, self.spare.log.tail().bytes);
         if tail - from < WRITEBACK_BYTES {

@@ -1,13 +1,14 @@
-//! The front held for a while by what is no commit: while it is, no write is under way, and none begins.
+//! Holds the front for an operation that is not a commit. Meanwhile no write is under way and none begins.
 //!
-//! A change of the catalog is made under it, so that it has one place in the order of writes. It waits for
-//! its turn in the queue of commits and never joins a group. It neither writes nor syncs: its caller does
-//! what it says, and then tells it. Writers wait meanwhile, so it is held for a few calls of the device, not
-//! for work. One thread at a time.
+//! A change of the catalog is made under a hold, so that it has one place in the order of writes. The hold
+//! waits for its turn in the queue of commits and never joins a group. It does no I/O: its caller writes and
+//! syncs as the hold asks, and reports back. Writers wait meanwhile, so a hold lasts for a few device calls
+//! and never for longer work. One thread at a time.
 //!
 //! Invariants:
-//! 1. Whoever drops a hold gives the front to the next commit, or its place in the queue up.
-//! 2. A generation is sealed under it by the rules of commits: with a spare, and without remains in the log.
+//! 1. Dropping a hold hands the front to the next commit, or removes the hold from the queue.
+//! 2. A generation is sealed under a hold by the rules of commits: with a spare, and without a failed tail in
+//!    the log.
 
 use crate::base::error::Result;
 use crate::base::id::{FileName, Sequence};
@@ -24,7 +25,7 @@ pub(crate) struct Hold<'w> {
 }
 
 enum State {
-    /// Waits for its turn; the count is what was seen of the ticket's event.
+    /// Waits for its turn; the count is that seen of the ticket's event.
     Queued(Arc<Ticket>, u64),
     Held(Box<Front>),
     Over,
@@ -34,7 +35,7 @@ impl<'w> Hold<'w> {
     /// Asks for the front.
     ///
     /// # Errors
-    /// What has latched the store.
+    /// The error that has latched the store.
     pub(crate) fn start(writer: &'w Writer) -> Result<Hold<'w>> {
         let mut queue = writer.queue.lock();
         if let Some(error) = writer.latched() {
@@ -50,7 +51,7 @@ impl<'w> Hold<'w> {
             items: 0,
             key_value_bytes: 0,
             until: Until::Written,
-            // What seals is no part of a group: it leads when its turn comes.
+            // A ticket that seals is not part of a group: it leads when its turn comes.
             seals: Seals::Yes,
             frees: false,
             state: Mutex::new(TicketState::Queued),
@@ -62,7 +63,7 @@ impl<'w> Hold<'w> {
         Ok(Hold { writer, state: State::Queued(ticket, seen) })
     }
 
-    /// Whether it has the front by now.
+    /// Whether the hold has the front by now.
     pub(crate) fn poll(&mut self) -> bool {
         if let State::Queued(ticket, last_seen) = &mut self.state {
             let seen = ticket.moved.seen();
@@ -77,7 +78,7 @@ impl<'w> Hold<'w> {
         matches!(self.state, State::Held(_))
     }
 
-    /// The event that ends a wait for the front, and the count at which it has not.
+    /// The event that ends a wait for the front, and the count seen of it.
     pub(crate) fn waits_for(&self) -> Option<(&Event, u64)> {
         match &self.state {
             State::Queued(ticket, seen) => Some((&ticket.moved, *seen)),
@@ -97,13 +98,12 @@ impl<'w> Hold<'w> {
         self.front().last_sequence
     }
 
-    /// Whether the active write buffer holds nothing.
+    /// Whether the active write buffer is empty.
     pub(crate) fn is_buffer_empty(&mut self) -> bool {
         self.front().is_empty()
     }
 
-    /// Where zeros are to be written before a seal, over what a full disk left of refused records; again and
-    /// again, until there is nothing.
+    /// The next zeros to write over the failed tail, before a seal. To be repeated until there are none.
     pub(crate) fn remains(&mut self) -> Option<(FileName, u64, &[u8])> {
         let front = self.front();
         if front.remains_to == 0 {
@@ -113,7 +113,7 @@ impl<'w> Hold<'w> {
         Some((front.spare.log.file(), from, &front.buffer))
     }
 
-    /// They were written.
+    /// Notes that those zeros were written.
     pub(crate) fn covered_remains(&mut self) {
         self.front().erased_remains();
     }
@@ -121,7 +121,7 @@ impl<'w> Hold<'w> {
     /// Seals the present generation.
     ///
     /// # Errors
-    /// Why there is no room to be had.
+    /// The reason why no room can be made.
     pub(crate) fn seal(&mut self) -> Result<Sealing> {
         let writer = self.writer;
         let front = self.front();
@@ -129,7 +129,7 @@ impl<'w> Hold<'w> {
         writer.seal(front)
     }
 
-    /// Seals the present generation, and goes on with `next`.
+    /// Seals the present generation, and continues with `next`.
     pub(crate) fn seal_into(&mut self, next: Spare) {
         let writer = self.writer;
         let front = self.front();
@@ -137,7 +137,7 @@ impl<'w> Hold<'w> {
         writer.seal_into(front, next);
     }
 
-    /// The generations that are not flushed, newest first, and the last sequence number in them.
+    /// The unflushed generations, newest first, and the last sequence number in them.
     pub(crate) fn unflushed(&mut self) -> (Vec<Arc<Generation>>, Sequence) {
         let sealed = self.writer.queue.lock().sealed.clone();
         let front = self.front();
@@ -146,7 +146,7 @@ impl<'w> Hold<'w> {
         (active.chain(sealed).cloned().collect(), front.last_sequence)
     }
 
-    /// All of them were flushed, and no log is left: goes on with `next`.
+    /// Continues with `next`, after all generations were flushed and no log is left.
     pub(crate) fn restart(&mut self, next: Spare) {
         let writer = self.writer;
         writer.restart(self.front(), next);
@@ -160,12 +160,13 @@ impl<'w> Hold<'w> {
         front.earlier.first().map(|log| log.file).or_else(|| (log.unsynced_bytes() > 0).then(|| log.file()))
     }
 
-    /// Whether that file has become durable without: a flush may have synced it, and even have removed it.
+    /// Whether that file has become durable otherwise: a flush may have synced it, and even have removed it.
     pub(crate) fn is_durable_since(&mut self) -> bool {
         self.front().earlier.first().is_some_and(|log| log.is_durable.get().is_some())
     }
 
-    /// It was synced. What says so is to be written there; not for durability, and so not if it does not fit.
+    /// Notes that the file was synced. Returns the page that records this, to be written there. The write is
+    /// not needed for durability, so it is skipped if it does not fit.
     pub(crate) fn synced(&mut self) -> Option<(FileName, u64, Vec<u8>)> {
         let front = self.front();
         if front.synced_earlier() {

@@ -1,16 +1,16 @@
-//! A batch too large for any write buffer whatever its items are: it has a generation of its own, and is
-//! inserted in the order of its keys, which takes the least room.
+//! A batch too large for any write buffer: it gets a generation of its own, and is inserted in key order,
+//! which needs the least memory.
 //!
 //! The committing thread makes the generation before it queues up (`engine::large`), so that neither the
 //! leader nor the flush worker waits for its memory. The leader writes the batch to a log of its own, then
-//! seals the present generation and goes on with this one: a batch that is refused leaves nothing of it
-//! behind. As soon as the batch is visible its generation is sealed and flushed like any other. Replays put
-//! such a batch into memory by the same rule ([`insert`]).
+//! seals the present generation and continues with the new one. So a refused batch leaves no trace of its
+//! generation. As soon as the batch is visible, its generation is sealed and flushed like any other. Replay
+//! inserts such a batch into memory by the same rule ([`insert`]).
 //!
 //! Invariants:
 //! 1. A generation made for a large batch has room for it: `memtable::region_bytes_for` its size.
-//! 2. A batch is inserted in the order of its keys into an empty generation only. Versions of one key, and
-//!    range tombstones, go in the order of their sequences.
+//! 2. A batch is inserted in key order into an empty generation only. Versions of one key, and range
+//!    tombstones, are inserted in sequence order.
 
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
@@ -25,7 +25,7 @@ use super::standby::StandbyMemtable;
 /// A generation made for one batch, until a leader takes it.
 pub(crate) struct LargeRoom {
     pub(super) size: BatchSize,
-    /// The generation, wherever it is.
+    /// The generation, also after it was taken.
     pub(crate) generation: Weak<Generation>,
     memtable: Mutex<Option<StandbyMemtable>>,
 }
@@ -42,23 +42,23 @@ impl LargeRoom {
         LargeRoom { size, generation, memtable: Mutex::new(Some(memtable)) }
     }
 
-    /// The generation, once.
+    /// Takes the generation; may be called once.
     pub(super) fn take(&self) -> StandbyMemtable {
         self.memtable.lock().take().expect("a leader goes on with it, and it has room for the batch")
     }
 }
 
-/// One put or delete of a key, where it is and how it compares.
+/// A put or delete, with its position and the start of its key for comparisons.
 struct Keyed {
-    /// Of the key, behind what all keys share.
+    /// First bytes of the key, behind the prefix that all keys share.
     head: u64,
-    /// Of the item, in the payload.
+    /// Offset of the item in the payload.
     offset: u32,
-    /// Of the item among all.
+    /// Index of the item in the batch.
     position: u32,
 }
 
-/// How much a batch is.
+/// Size of a batch.
 pub(crate) fn batch_size(items: &Items<'_>) -> BatchSize {
     let (mut size, mut trees) = (BatchSize::default(), Vec::new());
     for item in items.clone() {
@@ -70,7 +70,7 @@ pub(crate) fn batch_size(items: &Items<'_>) -> BatchSize {
     BatchSize { trees: trees.len(), ..size }
 }
 
-/// Adds a tree to those of a batch, which are in order. Mostly it is that of the item before.
+/// Adds a tree to the sorted trees of a batch. Usually it is the tree of the previous item.
 pub(super) fn note_tree(trees: &mut Vec<TreeId>, tree: TreeId) {
     if trees.last() != Some(&tree)
         && let Err(at) = trees.binary_search(&tree)
@@ -79,16 +79,16 @@ pub(super) fn note_tree(trees: &mut Vec<TreeId>, tree: TreeId) {
     }
 }
 
-/// Bytes that [`insert`] takes to order so many items.
+/// Memory that [`insert`] needs to sort `items` items, in bytes.
 pub(crate) fn order_bytes(items: usize) -> usize {
     items * size_of::<Keyed>()
 }
 
-/// Inserts the items of a batch of which `keeps` answers `true`, in any order if there is room for that, else
-/// in the order of their keys. Their sequences begin with `first`.
+/// Inserts the items of a batch for which `keeps` returns `true`: in batch order if there is room for that,
+/// otherwise in key order. Their sequences begin with `first`.
 ///
 /// # Errors
-/// What `keeps` answers. The generation has a part of the batch then.
+/// Errors of `keeps`. The generation then holds a part of the batch.
 pub(crate) fn insert(
     inserter: &mut Inserter,
     secret: &HashSecret,
@@ -108,7 +108,7 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// As [`insert`], in the order of keys.
+/// As [`insert`], always in key order.
 pub(super) fn insert_sorted(
     inserter: &mut Inserter,
     secret: &HashSecret,
@@ -151,7 +151,7 @@ fn put(inserter: &mut Inserter, secret: &HashSecret, item: &Item<'_>, sequence: 
     inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
 }
 
-/// Bytes that all keys begin with.
+/// Length of the prefix that all keys share.
 fn shared_prefix_bytes(items: Items<'_>) -> usize {
     let mut keys = items.filter(|item| item.kind != ItemKind::DeleteRange).map(|item| item.key);
     let Some(first) = keys.next() else { return 0 };

@@ -1,22 +1,24 @@
-//! Layers of one memtable generation: for many sequence bounds, what a reader with each of them sees, in one
-//! file.
+//! Layers of one memtable generation: the versions that readers with any of several sequence bounds see, in
+//! one file.
 //!
 //! The bounds `b1 < .. < bk` cut the sequences into `(0, b1]`, the base, and the intervals `(b1, b2]`,
 //! `(b2, b3]` and so on. A layer has the newest version of each key within the base, or within an aligned
-//! group of 2^n intervals. A reader with the bound `bi` reads the base and the groups that the binary digits
-//! of `i - 1` name, newest first, as runs of level 0. Groups that no prefix is made of are not written.
+//! group of 2^n intervals. A reader with the bound `bi` reads the base and the groups given by the binary
+//! digits of `i - 1`, newest first, as runs of level 0. Groups that no prefix needs are not written.
 //! (The decomposition of J. Bentley and J. Saxe, "Decomposable Searching Problems", 1980, over time.)
 //!
-//! It neither decides which bounds there are nor opens the file. Slices are numbered, as several are of one
-//! tree: the caller is told whose each is. The engine calls it, one bounded piece of work a turn. One thread.
+//! The bounds come from the caller, and so does the opening of the file. The file's slices are numbered,
+//! because several belong to one tree; the caller gets the tree and layer of each. The engine calls it, one
+//! bounded piece of work per turn. One thread.
 //!
 //! Invariants:
 //! 1. A reader with one of k bounds reads at most log2(k) + 1 layers, and a version is written to at most
 //!    log2(k) + 1.
-//! 2. Tombstones, of keys and of ranges, are kept. What a range tombstone of the same layer hides is not.
-//! 3. One pass over the generation's keys for each tree. Versions above the base are remembered, 8 bytes
+//! 2. Tombstones, of keys and of ranges, are kept. Items hidden by a range tombstone of the same layer are
+//!    not.
+//! 3. One pass over the generation's keys for each tree. Versions above the base are kept in memory, 8 bytes
 //!    each, one tree at a time.
-//! 4. Dropped before it is done, or failed, it removes its file.
+//! 4. A layers flush that fails, or is dropped before it is done, removes its file.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -34,17 +36,18 @@ use crate::table::{SliceShape, TableIdentity, TableSummary};
 
 use super::flush::{ITEM_COST_BYTES, Output, TURN_BYTES};
 
-/// Slices of the file are those of this keyspace, each a partition of it.
+/// Keyspace of all slices of the file; each slice is a partition of it.
 const NUMBERED: KeyspaceId = KeyspaceId(1);
 
-/// Bounds, and the layers that go with them.
+/// Sequence bounds, with the layers that they define.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Layers {
     /// Ascending.
     bounds: Vec<Sequence>,
 }
 
-/// A layer: steps of the sequences, of which 0 is the base and the others are the intervals behind it.
+/// A layer: a range of steps of the sequences. Step 0 is the base, the later steps are the intervals after
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Layer {
     start: u32,
@@ -64,7 +67,8 @@ impl Layers {
         self.bounds.is_empty()
     }
 
-    /// What a reader with that bound reads, newest first; `None` if it is none of the bounds.
+    /// Layers that a reader with the bound `bound` reads, newest first; `None` if it is not one of the
+    /// bounds.
     pub(crate) fn seen_at(&self, bound: Sequence) -> Option<Vec<Layer>> {
         let intervals = self.bounds.binary_search(&bound).ok()? as u32;
         let (mut layers, mut start) = (vec![BASE], 0);
@@ -76,7 +80,7 @@ impl Layers {
         Some(layers)
     }
 
-    /// What sequences a layer may have: after the first of the two, up to the other.
+    /// Sequences of a layer: after the first number, up to and including the second.
     pub(crate) fn sequences(&self, layer: Layer) -> (Sequence, Sequence) {
         let after = layer.start.checked_sub(1).map_or(0, |before| self.bounds[before as usize]);
         (after, self.bounds[layer.end as usize - 1])
@@ -90,9 +94,9 @@ impl Layers {
         u32::BITS - self.intervals_count().leading_zeros()
     }
 
-    /// The groups of 2^level intervals that readers need, from the interval `start` on.
+    /// Start of the next group of 2^level intervals that readers need, from the interval `start` on.
     fn next_group(&self, level: u32, start: u32) -> Option<u32> {
-        // Only the left one of two groups is a part of a prefix without the other.
+        // Of two adjacent groups only the left one is needed without the other.
         let start = start.next_multiple_of(2 << level);
         (start + (1 << level) <= self.intervals_count()).then_some(start)
     }
@@ -115,27 +119,27 @@ fn group(start: u32, level: u32) -> Layer {
     Layer { start: start + 1, end: start + 1 + (1 << level) }
 }
 
-/// What was made.
+/// Result of a layers flush.
 #[derive(Debug)]
 pub(crate) struct LayersOutput {
-    /// `None` if no layer has anything.
+    /// `None` if all layers are empty.
     pub(crate) table: Option<TableSummary>,
-    /// Whose each slice of the file is, in order.
+    /// Tree and layer of each slice of the file, in order.
     pub(crate) slices: Vec<(TreeId, Layer)>,
 }
 
-/// The layers of a generation on their way into a file.
+/// A flush of a generation's layers in progress.
 pub(crate) struct LayersFlush {
     source: LayersSource,
-    /// Trees that are still to come, the next one last.
+    /// Trees still to be written, the next one last.
     trees: Vec<(TreeId, SliceShape)>,
-    /// Each tree's range tombstones, in the order of their sequences.
+    /// Each tree's range tombstones, in sequence order.
     tombstones: BTreeMap<TreeId, Vec<VersionId>>,
     current: Option<TreeLayers>,
     file: LayersFile,
 }
 
-/// What is written, of all trees.
+/// The input, for all trees.
 struct LayersSource {
     generation: Arc<Generation>,
     layers: Arc<Layers>,
@@ -146,7 +150,7 @@ struct LayersSource {
 struct LayersFile {
     output: Output,
     slices: Vec<(TreeId, Layer)>,
-    /// The slice of a layer has begun.
+    /// Whether the slice of the present layer has begun.
     is_begun: bool,
 }
 
@@ -156,7 +160,7 @@ struct TreeLayers {
     shape: SliceShape,
     tombstones: Vec<VersionId>,
     stage: Stage,
-    /// Versions above the base: by key, those of a key newest first; later by group and then so.
+    /// Versions above the base, sorted by key, newest first; later sorted by group first.
     versions: Vec<Version>,
     cover: Cover,
 }
@@ -169,27 +173,27 @@ struct Version {
 }
 
 enum Stage {
-    /// The pass over the keys, which stands there, and the base.
+    /// The pass over the keys, at this position, which writes the base.
     Base(Option<Position>),
-    /// Groups of that level come next, from that interval on.
+    /// The groups of this level are next, from this interval on.
     Level(u32, u32),
-    /// Versions of a group.
+    /// The versions of a group.
     Group { level: u32, start: u32, versions: Range<usize> },
 }
 
-/// The newest range tombstone over the keys around the last one asked for.
+/// The newest range tombstone over the last requested key, cached for the keys that follow.
 struct Cover {
-    /// Of those up to this sequence.
+    /// Only tombstones up to this sequence count.
     upto: Sequence,
     is_any: bool,
     newest: Option<Sequence>,
-    /// What comes after these keys, empty if nothing; `None` if none was asked for yet.
+    /// End of the key range with this cover, empty if it has no end; `None` before the first request.
     to: Option<Vec<u8>>,
 }
 
 impl LayersFlush {
-    /// The layers of a generation that takes no more writes, into the file `identity`. There is a bound.
-    /// `shape_of` is asked for each tree once, and answers `None` for one that is left out.
+    /// A flush of the layers of a sealed generation into the file `identity`. There must be a bound.
+    /// `shape_of` is called once for each tree, and returns `None` for one that is left out.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         identity: TableIdentity,
@@ -209,7 +213,7 @@ impl LayersFlush {
         LayersFlush { source, trees, tombstones, current: None, file }
     }
 
-    /// Keeps what the table being built takes within about so many bytes.
+    /// Limits the memory of the table being built to about `bytes` bytes.
     pub(crate) fn set_memory_bytes(&mut self, bytes: usize) {
         self.file.output.set_memory_bytes(bytes);
     }
@@ -217,14 +221,14 @@ impl LayersFlush {
     /// Memory for writing, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let versions = self.current.as_ref().map_or(0, |current| current.versions.capacity());
-        // Sorting them takes half as much again.
+        // Sorting the versions needs half as much again.
         versions * size_of::<Version>() * 3 / 2 + self.file.output.memory_bytes()
     }
 
     /// Does the next piece: some hundred KiB of input, or the end of the file.
     ///
     /// # Errors
-    /// What writing said. It is then only dropped.
+    /// Errors of writing. The flush may then only be dropped.
     pub(crate) fn turn(&mut self) -> Result<Progress<LayersOutput>> {
         let mut left_bytes = TURN_BYTES;
         while left_bytes > 0 {
@@ -261,7 +265,7 @@ impl TreeLayers {
         TreeLayers { tree, shape, tombstones, stage: Stage::Base(position), versions: Vec::new(), cover }
     }
 
-    /// Does a little; about the bytes of input that it looked at, `None` if the tree is done.
+    /// Does a small step. Returns roughly the bytes of input read, or `None` if the tree is done.
     fn step(&mut self, source: &LayersSource, file: &mut LayersFile) -> Result<Option<u64>> {
         match &mut self.stage {
             Stage::Base(Some(position)) => {
@@ -299,7 +303,7 @@ impl TreeLayers {
                     return Ok(Some(ITEM_COST_BYTES));
                 };
                 let item = source.generation.version(self.versions[at].id);
-                // The newest version of a key stands first.
+                // The newest version of a key comes first.
                 while let Some(next) = versions.clone().next()
                     && source.generation.version(self.versions[next].id).key == item.key
                 {
@@ -311,7 +315,7 @@ impl TreeLayers {
         }
     }
 
-    /// Remembers the newest version of a key in each interval, and writes that of the base.
+    /// Keeps the newest version of a key in each interval, and writes the version in the base.
     fn look_at_key(
         &mut self,
         source: &LayersSource,
@@ -335,7 +339,8 @@ impl TreeLayers {
     }
 
     fn begin_level(&mut self, level: u32) {
-        // From the groups of the level above, or from all; within a group the order stays as it was.
+        // Sorts from the groups of the level above, or from all versions. The sort is stable, so the order in
+        // a group stays.
         self.versions.sort_by_key(|version| version.interval >> level);
         self.stage = Stage::Level(level, 0);
     }
@@ -364,12 +369,12 @@ impl TreeLayers {
         file.output.builder()?.add(item.key, hash, item.kind, item.value)
     }
 
-    /// Ends the slice of a layer, if it has anything.
+    /// Ends the slice of a layer, if it has any item or range.
     fn end_layer(&mut self, source: &LayersSource, file: &mut LayersFile, layer: Layer) -> Result<()> {
         let (after, upto) = source.layers.sequences(layer);
         let ranges = ranges_between(&source.generation, &self.tombstones, after, upto);
         if let (false, Some(first)) = (file.is_begun, ranges.first()) {
-            // A slice has an item: one that says what the range says.
+            // A slice must have an item: a tombstone of the first key, which the range covers.
             file.begin(self.tree, layer, self.shape)?;
             let hash = source.secret.hash_in(self.tree.keyspace, first);
             file.output.builder()?.add(first, hash, ItemKind::Delete, b"")?;
@@ -397,13 +402,13 @@ impl LayersFile {
 }
 
 impl Cover {
-    /// Of the tree's range tombstones, those up to a sequence.
+    /// Covers by the tree's range tombstones up to the sequence `upto`.
     fn new(source: &LayersSource, tombstones: &[VersionId], upto: Sequence) -> Cover {
         let oldest = tombstones.first().map(|first| source.generation.version(*first).sequence);
         Cover { upto, is_any: oldest.is_some_and(|oldest| oldest <= upto), newest: None, to: None }
     }
 
-    /// The newest over the key. Keys ascend.
+    /// The newest range tombstone over the key. Keys must ascend.
     fn newest(&mut self, source: &LayersSource, tree: TreeId, key: &[u8]) -> Option<Sequence> {
         if !self.is_any {
             return None;
@@ -423,8 +428,7 @@ fn cost_bytes(item: &MemItem<'_>) -> u64 {
     (item.key.len() + item.value.len()) as u64 + ITEM_COST_BYTES
 }
 
-/// The keys that range tombstones delete, of those with sequences after `after` and up to
-/// `upto`.
+/// The key ranges deleted by range tombstones with sequences after `after` and up to `upto`.
 fn ranges_between(
     generation: &Generation,
     tombstones: &[VersionId],

@@ -1,5 +1,5 @@
-//! Models of group commit: who leads, who follows, and the end of a store, in every order of threads. The log
-//! takes every append at once.
+//! Models of group commit under all thread interleavings: leaders, followers, and the close of a store.
+//! Appends to the log succeed at once.
 
 use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
@@ -91,8 +91,8 @@ impl World {
     }
 }
 
-/// Two commits at once, alone or in one group: both are answered, each is seen by its thread at once, and in
-/// the end both have their own place in the order.
+/// Two commits at once, alone or in one group: both complete, each thread sees its own item at once, and in
+/// the end each has its own place in the order.
 #[test]
 fn loom_commits_are_answered_and_seen() {
     explore(|| {
@@ -112,7 +112,7 @@ fn loom_commits_are_answered_and_seen() {
     });
 }
 
-/// A store that is closed beside a commit: both come to an end, and the commit is done or refused.
+/// A close beside a commit: both end, and the commit is done or refused.
 #[test]
 fn loom_a_close_waits_for_nobody_for_ever() {
     explore(|| {

@@ -1,7 +1,7 @@
-//! Commit and flush: how a batch becomes durable and visible, and how a full generation becomes tables; and
-//! layers, what snapshots still see of one.
+//! Commit and flush: a batch becomes durable and visible, and a full generation becomes tables. Layers hold
+//! the versions of a flushed generation that snapshots still see.
 //!
-//! Commit is a state machine like the lookups; flush does a bounded piece of work a turn. Neither waits or
+//! Commit is a state machine like the lookups; flush does a bounded piece of work per turn. Neither blocks or
 //! has a thread.
 
 pub(crate) mod awaited;

@@ -1,13 +1,14 @@
-//! How much writers are slowed: smoothly, by how far background work is behind, and never stopped dead.
+//! Delays of writers: they grow smoothly with the backlog of background work, and never stop a writer
+//! completely.
 //!
-//! Memory that waits for its flush is everybody's: it slows all writers. Merges that are behind slow those
-//! who write to the tree they are of, and nobody else: each item pays for its own tree, so that a batch
-//! beside a slow tree goes as fast as ever. `engine` measures, a commit pays before it queues up, where it
-//! keeps nobody waiting. Any thread may call.
+//! Memory that waits for its flush delays all writers. Merges that are behind delay only writers to their own
+//! tree. Each item pays for its own tree, so items of other trees in a batch are not delayed. `engine`
+//! measures the backlog. A commit pays its delay before it queues up, where it blocks no other commit. Any
+//! thread may call.
 //!
 //! Invariants:
-//! 1. What an item owes for its tree is paid by a writer to that tree.
-//! 2. The lock is held for a look at one tree or a change of one; without a slow tree writers do not take it.
+//! 1. The delay for a tree is paid by writers to that tree only.
+//! 2. The lock is held to read or change one tree; without a slowed tree writers do not take it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,49 +16,50 @@ use crate::base::id::TreeId;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::format::log::Items;
 
-/// Pressure 1.0 in thousandths: background work is as far behind as it may get.
+/// Pressure 1.0 in thousandths: the backlog is at its limit.
 pub(crate) const PRESSURE_MAX: u64 = 1000;
 
 /// Nanoseconds a written byte costs at half pressure: 100 MB/s.
 const HALF_PRESSURE_NS_PER_BYTE: u64 = 10;
 
-/// Shortest delay worth a sleep; less is saved up.
+/// Shortest delay worth a sleep; shorter delays are accumulated.
 pub(crate) const DELAY_NS_MIN: u64 = 200_000;
 
-/// Longest single delay; what is over it is forgiven, so that no write waits long for one big batch.
+/// Longest single delay. The excess is dropped, so that no write waits long for one big batch.
 pub(crate) const DELAY_NS_MAX: u64 = 20_000_000;
 
-/// Delay for `bytes` at a pressure in thousandths: p / (1 - p) times the cost at half pressure.
+/// Delay in nanoseconds for `bytes` at a pressure p in thousandths: p / (1 - p) times the cost at half
+/// pressure.
 fn delay_ns(pressure: u64, bytes: u64) -> u64 {
     let pressure = pressure.min(PRESSURE_MAX - 1);
     bytes.saturating_mul(HALF_PRESSURE_NS_PER_BYTE).saturating_mul(pressure) / (PRESSURE_MAX - pressure)
 }
 
-/// Pressure of a backlog that begins to count at `low` and is at its worst at `high`.
+/// Pressure of a backlog that counts from `low` on and reaches its maximum at `high`.
 pub(crate) fn pressure(backlog: u64, low: u64, high: u64) -> u64 {
     let span = high.saturating_sub(low).max(1);
     (backlog.saturating_sub(low).saturating_mul(PRESSURE_MAX) / span).min(PRESSURE_MAX)
 }
 
-/// What writers are slowed by.
+/// Pressures that delay writers.
 #[derive(Default, Debug)]
 pub(crate) struct Pressures {
-    /// Of memory that waits for its flush.
+    /// Pressure of the memory that waits for its flush.
     shared: Slowed,
-    /// The largest of any tree; 0 while none is slowed.
+    /// The largest pressure of any tree; 0 if no tree is slowed.
     worst: AtomicU64,
     slowed: Mutex<SlowedTrees>,
 }
 
-/// Trees that are slowed.
+/// Trees with a pressure.
 #[derive(Default, Debug)]
 struct SlowedTrees {
     trees: BTreeMap<TreeId, Arc<Slowed>>,
-    /// The worst last.
+    /// Sorted by pressure; the worst is last.
     by_pressure: BTreeSet<(u64, TreeId)>,
 }
 
-/// A pressure, and what those under it owe.
+/// A pressure, and the accumulated delay of its writers.
 #[derive(Default, Debug)]
 struct Slowed {
     pressure: AtomicU64,
@@ -65,7 +67,7 @@ struct Slowed {
 }
 
 impl Slowed {
-    /// Adds a delay; what is to be paid now, which is all or nothing.
+    /// Adds a delay. Returns the accumulated delay if it is to be paid now, otherwise 0.
     fn owe(&self, delay_ns: u64) -> u64 {
         if delay_ns == 0 {
             return 0;
@@ -80,12 +82,12 @@ impl Slowed {
 }
 
 impl Pressures {
-    /// Sets how far behind is what slows all writers.
+    /// Sets the pressure on all writers.
     pub(crate) fn set_shared(&self, pressure: u64) {
         self.shared.pressure.store(pressure, Ordering::Relaxed);
     }
 
-    /// Sets how far behind a tree is. What its writers owe stays, while it is slowed.
+    /// Sets a tree's pressure. The accumulated delay of its writers stays while the tree is slowed.
     pub(crate) fn set_tree(&self, tree: TreeId, pressure: u64) {
         let mut slowed = self.slowed.lock();
         let old = slowed.trees.get(&tree).map_or(0, |old| old.pressure.load(Ordering::Relaxed));
@@ -107,17 +109,17 @@ impl Pressures {
         self.slowed.lock().trees.get(&tree).cloned()
     }
 
-    /// The worst that any writer is slowed by, in thousandths.
+    /// The largest pressure on any writer, in thousandths.
     pub(crate) fn worst(&self) -> u64 {
         self.shared.pressure.load(Ordering::Relaxed).max(self.worst.load(Ordering::Relaxed))
     }
 
-    /// What a tree's own merges slow its writers by, in thousandths.
+    /// Pressure of a tree's own merges on its writers, in thousandths.
     pub(crate) fn of(&self, tree: TreeId) -> u64 {
         self.slowed(tree).map_or(0, |slowed| slowed.pressure.load(Ordering::Relaxed))
     }
 
-    /// How long a batch of `key_value_bytes` waits now.
+    /// Delay of a batch of `key_value_bytes` bytes, in nanoseconds, to be paid now.
     pub(crate) fn delay_ns(&self, payload: &[u8], items: usize, key_value_bytes: usize) -> u64 {
         if self.worst() == 0 {
             return 0;
@@ -125,7 +127,7 @@ impl Pressures {
         let shared = self.shared.pressure.load(Ordering::Relaxed);
         let mut paid_ns = self.shared.owe(delay_ns(shared, key_value_bytes as u64));
         if self.worst.load(Ordering::Relaxed) > shared {
-            // Items of one tree mostly follow one another.
+            // Items of one tree are usually adjacent.
             let mut last: Option<(TreeId, Option<Arc<Slowed>>)> = None;
             for item in Items::encoded(payload, items as u64) {
                 if last.as_ref().is_none_or(|(tree, _)| *tree != item.tree) {
@@ -134,7 +136,7 @@ impl Pressures {
                 let Some((_, Some(slowed))) = &last else { continue };
                 let bytes = (item.key.len() + item.value.len()) as u64;
                 let own = slowed.pressure.load(Ordering::Relaxed);
-                // The worse of the two counts, not their sum.
+                // The larger of the two pressures counts, not their sum.
                 paid_ns += slowed.owe(delay_ns(own, bytes).saturating_sub(delay_ns(shared, bytes)));
             }
         }
@@ -160,7 +162,7 @@ mod tests {
         payload
     }
 
-    /// No backlog costs nothing, more costs more, and even the worst is finite.
+    /// No backlog costs nothing, more backlog costs more, and even the maximum is finite.
     #[test]
     fn delays_grow_smoothly_and_stay_finite() {
         assert_eq!(pressure(10, 10, 20), 0);
@@ -174,8 +176,8 @@ mod tests {
         assert!(delays[PRESSURE_MAX as usize] < 1_000_000);
     }
 
-    /// Only items of the slow tree are paid for; small delays are saved up for its own writers, also over a
-    /// new measure.
+    /// Only items of the slowed tree are paid for. Small delays accumulate for its own writers, also across a
+    /// new measurement.
     #[test]
     fn a_slow_tree_slows_its_own_writers() {
         let [slow, other] = TREES;
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(delay(&[slow; 2]), 2 * once);
         assert_eq!(delay(&[slow; 1000]), DELAY_NS_MAX);
 
-        // A microsecond an item.
+        // A delay of a microsecond per item.
         pressures.set_tree(slow, 500);
         assert_eq!(delay(&[slow; 199]), 0);
         pressures.set_tree(other, 1);
@@ -198,7 +200,8 @@ mod tests {
         assert_eq!([delay(&[slow; 1000]), pressures.worst()], [0, 0]);
     }
 
-    /// What is everybody's slows everybody, and a slow tree's writers only by what is worse for them.
+    /// Shared pressure delays all writers. A tree's pressure delays its writers only by the excess over the
+    /// shared one.
     #[test]
     fn shared_pressure_slows_all() {
         let [slow, other] = TREES;
@@ -206,7 +209,7 @@ mod tests {
         let delay = |tree| pressures.delay_ns(&payload(&[tree; 1000]), 1000, 100_000);
         pressures.set_shared(500);
         pressures.set_tree(slow, 600);
-        // Half a microsecond an item more, and the last tenth of a millisecond is still owed.
+        // Half a microsecond more per item; the last tenth of a millisecond is still owed.
         assert_eq!([delay(other), delay(slow)], [1_000_000, 1_400_000]);
         pressures.set_tree(slow, 400);
         assert_eq!([delay(other), delay(slow)], [1_000_000, 1_000_000]);

@@ -1,4 +1,4 @@
-//! The log and the write buffer that writers use next, made before they are needed.
+//! The next log and write buffer, made before they are needed.
 
 use crate::base::reserve::Grant;
 use crate::base::sync::Arc;
@@ -16,6 +16,6 @@ pub(crate) struct Spare {
 pub(crate) struct StandbyMemtable {
     pub(crate) generation: Arc<Generation>,
     pub(crate) inserter: Inserter,
-    /// For its memory, if that is beside the three write buffers of the budget.
+    /// Grant for the generation's memory, if that is outside the three write buffers of the budget.
     pub(crate) grant: Option<Grant>,
 }

@@ -1,5 +1,4 @@
-//! A commit that waits for another: what it writes, what memory that takes, what becomes of it, and how the
-//! front comes to it.
+//! A queued commit: its batch, the grant for its memory, its state, and the hand-over of the front to it.
 
 use std::ops::Deref;
 
@@ -12,7 +11,7 @@ use super::writer::{Front, Seals, Until, Writer};
 
 pub(super) struct Ticket {
     pub(super) payload: Payload,
-    /// For the payload, until the ticket is answered.
+    /// Memory grant for the payload, until the ticket is done.
     pub(super) grant: Mutex<Option<Grant>>,
     pub(super) items: usize,
     pub(super) key_value_bytes: usize,
@@ -21,11 +20,11 @@ pub(super) struct Ticket {
     pub(super) seals: Seals,
     pub(super) frees: bool,
     pub(super) state: Mutex<TicketState>,
-    /// Several tickets may have one.
+    /// Several tickets may share one event.
     pub(super) moved: Arc<Event>,
 }
 
-/// A batch that waits.
+/// A queued batch.
 pub(super) enum Payload {
     Own(Vec<u8>),
     Shared(Arc<Items>),
@@ -51,7 +50,8 @@ pub(super) enum TicketState {
 impl Ticket {
     pub(super) fn set(&self, state: TicketState) {
         if matches!(state, TicketState::Done(_)) {
-            // Others may wait for it, and the ticket lives on until its thread runs.
+            // Released now: other commits may wait for this memory, and the ticket lives on until its thread
+            // runs.
             drop(self.grant.lock().take());
         }
         *self.state.lock() = state;
@@ -60,7 +60,7 @@ impl Ticket {
 }
 
 impl Writer {
-    /// Takes a ticket out of the queue; the front must not be lost with it.
+    /// Removes a ticket from the queue. If it already has the front, hands the front over.
     pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
         let mut queue = self.queue.lock();
         queue.waiting.retain(|one| !Arc::ptr_eq(one, ticket));
@@ -71,7 +71,8 @@ impl Writer {
         }
     }
 
-    /// Has the first in the queue lead, if nobody does: for those that queued up without a look at the front.
+    /// Makes the first in the queue lead, if the front is free: for commits that queued up without checking
+    /// the front.
     pub(crate) fn lead_next(&self) {
         let mut queue = self.queue.lock();
         if queue.waiting.is_empty() {
@@ -84,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// Gives the front to the next in the queue, or leaves it for whoever comes.
+    /// Hands the front to the next in the queue, or leaves it for the next commit.
     pub(super) fn hand_over(&self, front: Box<Front>) {
         let mut queue = self.queue.lock();
         let is_news = self.want_ahead(&mut queue, &front) || front.holds_large_batch();
@@ -97,7 +98,7 @@ impl Writer {
             return;
         }
         let next = queue.waiting.remove(0);
-        // Under the lock: whoever gives its ticket up finds it in the queue, or the front in it.
+        // Under the lock: a commit that gives up its ticket finds it in the queue, or finds the front in it.
         *next.state.lock() = TicketState::Leads(front);
         drop(queue);
         next.moved.notify();

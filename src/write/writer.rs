@@ -1,8 +1,8 @@
-//! What all commits of a store share: the queue of those that wait, the front that one of them holds, the
-//! latch, the visible sequence, sealed generations on their way to tables.
+//! State shared by all commits of a store: the queue of tickets, the front, the latch, the visible sequence,
+//! and the sealed generations that wait for their flush.
 //!
-//! It is not the order of a commit's steps, which is `commit`'s. Background work gives it spares and takes
-//! sealed generations from it. Locks are held for a few instructions, never across I/O.
+//! The steps of a commit are in `commit`. Background work supplies spares and takes sealed generations. Locks
+//! are held for a few instructions, never across I/O.
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
@@ -22,12 +22,12 @@ use super::pace::Pressures;
 pub(crate) use super::standby::{Spare, StandbyMemtable};
 pub(super) use super::ticket::{Payload, Ticket, TicketState};
 
-/// When a commit is acknowledged.
+/// Durability at which a commit is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
-    /// The kernel has it: it survives the process.
+    /// The kernel has the batch: it survives the end of the process.
     Written,
-    /// The device has it: it survives power loss.
+    /// The device has the batch: it survives power loss.
     Synced,
 }
 
@@ -38,14 +38,14 @@ pub(crate) enum Seals {
     Yes,
 }
 
-/// Sealed generations that may wait for their flush.
+/// Limit of sealed generations that wait for their flush.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
-/// Earlier logs of a generation from which on a large batch has it sealed in the usual way. A large batch
-/// that a full disk refuses leaves one behind.
+/// With this many earlier logs in a generation, a large batch seals it in the usual way. Each large batch
+/// that a full disk refuses leaves one log behind.
 pub(super) const LOGS_MAX: usize = 4;
 
-/// A log that takes no more records: where it ended.
+/// A log that takes no more records, with its end.
 #[derive(Debug)]
 pub(crate) struct SealedLog {
     pub(crate) file: FileName,
@@ -53,7 +53,7 @@ pub(crate) struct SealedLog {
     /// Length of its file.
     pub(crate) bytes: u64,
     pub(crate) is_durable: OnceLock<()>,
-    /// The manifest says where it ends.
+    /// The manifest records the log's end.
     pub(crate) is_promised: AtomicBool,
 }
 
@@ -64,26 +64,27 @@ pub(crate) struct Sealed {
     pub(crate) logs: Vec<Arc<SealedLog>>,
     /// Last sequence given out when it was sealed.
     pub(crate) last_sequence: Sequence,
-    /// For its memory, if that is beside the three write buffers of the budget.
+    /// Grant for the generation's memory, if that is outside the three write buffers of the budget.
     pub(crate) grant: Mutex<Option<Grant>>,
 }
 
-/// What came of going on with another log or generation.
+/// Result of switching to another log or generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sealing {
-    /// A fresh one has taken its place.
+    /// A fresh log or generation has taken its place.
     Sealed,
-    /// None is ready: `changed`, seen that often, moves when that may be over.
+    /// None is ready. Wait until the count of `changed` differs from `seen`.
     NoRoom { seen: u64 },
 }
 
-/// What vouches for the ends of a closed store's logs.
+/// Ends of the logs of a closed store, to be recorded.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    /// Where each log ends that is durable: for the manifest, which then tells one that is put back.
+    /// End of each durable log, for the manifest, which then detects a log that was replaced by an older
+    /// copy.
     pub(crate) logs: Vec<(FileName, FramePoint)>,
-    /// A page for a slot of the last log, with file and offset: it vouches for the last records, whatever the
-    /// witness says.
+    /// A page for a slot of the last log, with file and offset. It records the log's end independently of the
+    /// witness.
     pub(crate) slot: Option<(FileName, u64, Vec<u8>)>,
     /// A log that was made ready and not used.
     pub(crate) standby: Option<FileName>,
@@ -99,15 +100,15 @@ pub(crate) struct WriteCounts {
     pub(crate) delayed_ns: AtomicU64,
 }
 
-/// What all commits of a store share.
+/// State shared by all commits of a store.
 pub(crate) struct Writer {
     pub(super) queue: Mutex<Queue>,
     pub(super) visible: AtomicU64,
-    /// Moves when a spare is ready, a generation is sealed or flushed, or background work fails.
+    /// Fires when a spare is ready, a generation is sealed or flushed, or background work fails.
     pub(crate) changed: Arc<Event>,
     pub(super) latch: OnceLock<Error>,
     pub(super) is_closing: AtomicBool,
-    /// What slows whom.
+    /// Delays of writers by backlogs.
     pub(crate) pressures: Pressures,
     pub(crate) counts: WriteCounts,
     pub(super) views: Arc<Views>,
@@ -116,7 +117,7 @@ pub(crate) struct Writer {
     pub(super) reserve: Arc<Reserve>,
     /// Memory of write buffers that snapshots keep.
     pub(crate) awaited: Arc<AwaitedMemory>,
-    /// Range tombstones became visible that nobody has looked at yet for what they cover.
+    /// Range tombstones became visible whose covered tables have not been looked for yet.
     has_new_ranges: AtomicBool,
 }
 
@@ -128,11 +129,11 @@ pub(super) struct Queue {
     pub(super) standby_memtable: Option<StandbyMemtable>,
     pub(super) wants: Wants,
     pub(super) sealed: Vec<Arc<Sealed>>,
-    /// Why there is no room to be had, while that lasts.
+    /// Reason why no room can be made, while that lasts.
     pub(super) stuck: Option<Error>,
 }
 
-/// What a writer goes on from.
+/// State from which a writer continues after open.
 pub(crate) struct Resumed {
     pub(crate) spare: Spare,
     /// Earlier logs of that generation.
@@ -190,22 +191,22 @@ impl Writer {
     ) -> Writer {
         let none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()), reserve);
         let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, none);
-        // Nothing else can have set it yet.
+        // No other error can have been set yet.
         let _ = writer.latch.set(Error::ReadOnly);
         writer
     }
 
     /// Closes the writer: later commits fail with `Closed`.
     pub(crate) fn begin_close(&self) {
-        // An earlier failure stays the one to tell.
+        // An earlier failure stays the reported one.
         let _ = self.latch.set(Error::Closed);
         self.is_closing.store(true, Ordering::SeqCst);
         self.changed.notify();
     }
 
-    /// Takes the front for good; `None` while a commit still leads. `changed` moves when it no longer does.
+    /// Takes the front for good; `None` while a commit still leads. `changed` fires when it no longer does.
     ///
-    /// With it comes what vouches for the ends of the logs, as far as they are durable.
+    /// Returns the ends of the durable logs, to be recorded.
     pub(crate) fn try_close(&self) -> Option<Ends> {
         let mut queue = self.queue.lock();
         let is_read_only = matches!(self.latch.get(), Some(Error::ReadOnly));
@@ -229,54 +230,54 @@ impl Writer {
         Some(ends)
     }
 
-    /// Everything up to it is visible. Read it after pinning a view.
+    /// Every item up to this sequence is visible. Read it after pinning a view.
     pub(crate) fn visible(&self) -> Sequence {
         self.visible.load(Ordering::Acquire)
     }
 
     /// Sets the latch: writes fail from now on.
     pub(crate) fn latch(&self, error: &Error) {
-        // The first failure is the one to tell; later ones change nothing.
+        // The first failure is the reported one; later ones change nothing.
         let _ = self.latch.set(error.latched());
         self.changed.notify();
     }
 
-    /// The error writes get, if one has latched the store.
+    /// The error that latched the store, if any. Writes fail with it.
     pub(crate) fn latched(&self) -> Option<&Error> {
         self.latch.get()
     }
 
-    /// Whether range tombstones are to be looked at for what they cover. Those that were replayed are too.
+    /// Whether new range tombstones wait for a search of covered tables; replayed ones count as new.
     pub(crate) fn has_new_ranges(&self) -> bool {
         self.has_new_ranges.load(Ordering::Acquire)
     }
 
-    /// They are looked at now: those that come from here on are news.
+    /// Notes that the search begins: range tombstones that become visible from here on are new.
     pub(crate) fn look_at_ranges(&self) {
         self.has_new_ranges.store(false, Ordering::Release);
     }
 
-    /// Has the flush worker look at range tombstones.
+    /// Makes the flush worker search for tables covered by range tombstones.
     pub(crate) fn want_look_at_ranges(&self) {
         if !self.has_new_ranges.swap(true, Ordering::AcqRel) {
             self.changed.notify();
         }
     }
 
-    /// What is to be made ready now.
+    /// The log and the generation to be made ready now.
     pub(crate) fn wants(&self) -> Wants {
         let queue = self.queue.lock();
         let memtable = queue.wants.memtable && queue.sealed.len() < SEALED_COUNT_MAX;
         Wants { memtable, ..queue.wants }
     }
 
-    /// What is ready and not in use: the file of a log, and whether a generation is.
+    /// The standby log's file, and whether a standby generation is ready.
     pub(crate) fn standby(&self) -> (Option<FileName>, bool) {
         let queue = self.queue.lock();
         (queue.standby_log.as_ref().map(Log::file), queue.standby_memtable.is_some())
     }
 
-    /// Gives the leader a log to go on with.
+    /// Gives the leader a standby log.
     pub(crate) fn put_standby_log(&self, log: Log) {
         let mut queue = self.queue.lock();
         queue.wants.log = None;
@@ -285,7 +286,7 @@ impl Writer {
         self.changed.notify();
     }
 
-    /// Gives the leader a generation to go on with.
+    /// Gives the leader a standby generation.
     pub(crate) fn put_standby_memtable(&self, standby: StandbyMemtable) {
         let mut queue = self.queue.lock();
         queue.wants.memtable = false;
@@ -299,8 +300,8 @@ impl Writer {
         self.queue.lock().sealed.first().cloned()
     }
 
-    /// Seals the present generation if no commit leads, log and generation are ready and it holds anything;
-    /// `false` if not.
+    /// Seals the present generation if no commit leads, it is not empty, its log has no failed tail, and a
+    /// log and a generation are ready; `false` otherwise.
     pub(crate) fn try_seal(&self) -> bool {
         let mut queue = self.queue.lock();
         let ready = queue.front.take_if(|front| !front.is_empty() && front.remains_to == 0);
@@ -322,8 +323,8 @@ impl Writer {
         }
     }
 
-    /// Seals the front's generation and goes on with what is ready; `None`, and what is missing is wanted, if
-    /// that is not all there.
+    /// Seals the front's generation and continues with the standby log and generation. `None` if one of them
+    /// is missing, which is then requested, or if too many generations are sealed.
     fn seal_in(&self, queue: &mut Queue, front: &mut Front) -> Option<Arc<Generation>> {
         if queue.standby_log.is_none() {
             queue.wants.log.get_or_insert(self.lengths.next(&front.spare.log, 0));
@@ -339,7 +340,7 @@ impl Writer {
         Some(next)
     }
 
-    /// Seals the front's generation and goes on with `next`, however many are sealed.
+    /// Seals the front's generation and continues with `next`, without a limit of sealed generations.
     pub(super) fn seal_into(&self, front: &mut Front, next: Spare) {
         let Spare { log, generation, inserter } = next;
         let memtable = StandbyMemtable { generation: Arc::clone(&generation), inserter, grant: None };
@@ -347,8 +348,7 @@ impl Writer {
         self.begin_generation(generation);
     }
 
-    /// Goes on with `next`: everything before is flushed, and no log of it is left, nor one that was made
-    /// ready.
+    /// Continues with `next`, after all generations were flushed and their logs and the standby log are gone.
     pub(super) fn restart(&self, front: &mut Front, next: Spare) {
         let generation = Arc::clone(&next.generation);
         *front = Front::new(next, front.last_sequence, &self.reserve);
@@ -376,25 +376,25 @@ impl Writer {
         self.queue.lock().sealed.iter().all(is_after)
     }
 
-    /// A generation's items are in tables.
+    /// Notes that a generation's items are in tables.
     pub(crate) fn flushed(&self, sealed: &Arc<Sealed>) {
-        // Before others hear of it: they may wait for that memory.
+        // Released before the notification: a woken commit may wait for that memory.
         drop(sealed.grant.lock().take());
         self.queue.lock().sealed.retain(|one| !Arc::ptr_eq(one, sealed));
         self.changed.notify();
     }
 
-    /// Whether a large batch is to be sealed.
+    /// Whether the active generation holds a large batch and is to be sealed.
     pub(crate) fn holds_large_batch(&self) -> bool {
         self.queue.lock().front.as_ref().is_some_and(|front| front.holds_large_batch())
     }
 
-    /// Why no room can be made, while that lasts.
+    /// Reason why no room can be made, while that lasts.
     pub(crate) fn stuck(&self) -> Option<Error> {
         self.queue.lock().stuck.clone().filter(|_| !self.awaited.is_given())
     }
 
-    /// Says why no room can be made, or that it can again.
+    /// Sets or clears the reason why no room can be made.
     pub(crate) fn set_stuck(&self, error: Option<Error>) {
         let mut queue = self.queue.lock();
         let is_news = queue.stuck.is_some() || error.is_some();
@@ -405,7 +405,7 @@ impl Writer {
         }
     }
 
-    /// How long a batch waits before it queues up.
+    /// Time that a batch waits before it queues up.
     pub(super) fn delay_ns(&self, payload: &[u8], items: usize, key_value_bytes: usize) -> u64 {
         let paid_ns = self.pressures.delay_ns(payload, items, key_value_bytes);
         if paid_ns > 0 {
@@ -414,8 +414,8 @@ impl Writer {
         paid_ns
     }
 
-    /// Goes on with a fresh log and generation, if there are any; an error says why none can be had. What a
-    /// full disk left in the log was covered before.
+    /// Continues with a fresh log and generation, if they are ready; an error says why none can be made. The
+    /// caller has erased the log's failed tail.
     pub(super) fn seal(&self, front: &mut Front) -> Result<Sealing> {
         let seen = self.changed.seen();
         let mut queue = self.queue.lock();
@@ -428,8 +428,8 @@ impl Writer {
         self.no_room(queue, wants, seen)
     }
 
-    /// Goes on with a fresh log while there is room for one more sealed generation; the payload may need a
-    /// longer one still.
+    /// Continues with a fresh log, while one more generation may be sealed. The payload may need a still
+    /// longer log.
     pub(super) fn switch_log_to_seal(&self, front: &mut Front, payload_bytes: usize) -> Result<Sealing> {
         let seen = self.changed.seen();
         let queue = self.queue.lock();
@@ -441,8 +441,8 @@ impl Writer {
         self.switch_log(front, payload_bytes)
     }
 
-    /// Seals the front's generation and goes on with the one that was made for a large batch. The present log
-    /// has nothing but that batch, whose sequences come after `last_sequence`.
+    /// Seals the front's generation and continues with the one made for a large batch. The present log holds
+    /// nothing but that batch, whose sequences come after `last_sequence`.
     pub(super) fn begin_own(&self, front: &mut Front, room: &LargeRoom, last_sequence: Sequence) {
         let memtable = room.take();
         let next = Arc::clone(&memtable.generation);
@@ -450,7 +450,7 @@ impl Writer {
         self.begin_generation(next);
     }
 
-    /// Seals the front's generation if log and generation are ready; else they are wanted.
+    /// Seals the front's generation if a standby log and generation are ready; otherwise requests them.
     pub(super) fn seal_if_ready(&self, front: &mut Front) {
         let mut queue = self.queue.lock();
         let wants = queue.wants;
@@ -464,8 +464,8 @@ impl Writer {
         }
     }
 
-    /// Goes on with a fresh log and the same generation, if there is one; the payload may need a longer one
-    /// still. What a full disk left in the log was covered before.
+    /// Continues with a fresh log and the same generation, if a log is ready. The payload may need a still
+    /// longer log. The caller has erased the log's failed tail.
     pub(super) fn switch_log(&self, front: &mut Front, payload_bytes: usize) -> Result<Sealing> {
         let seen = self.changed.seen();
         let mut queue = self.queue.lock();
@@ -478,8 +478,8 @@ impl Writer {
         self.no_room(queue, wants, seen)
     }
 
-    /// Tells the flush worker of what is wanted since `before`. The caller's event has moved then: it asks
-    /// once more before it waits.
+    /// Notifies the flush worker if there are new requests since `before`. That fires the caller's event too,
+    /// so the caller retries once before it waits.
     fn no_room(&self, queue: MutexGuard<'_, Queue>, before: Wants, seen: u64) -> Result<Sealing> {
         if let Some(error) = queue.stuck.as_ref().filter(|_| !self.awaited.is_given()) {
             return Err(error.clone());
@@ -492,7 +492,7 @@ impl Writer {
         Ok(Sealing::NoRoom { seen })
     }
 
-    /// Wants the next log and generation once the present ones are half full; whether that is news.
+    /// Requests the next log and generation once the present ones are half full; `true` if a request is new.
     pub(super) fn want_ahead(&self, queue: &mut Queue, front: &Front) -> bool {
         let before = queue.wants;
         let is_memtable_half_full = front.is_memtable_half_full();
@@ -509,7 +509,7 @@ impl Writer {
 
 impl WriteCounts {
     pub(super) fn add(&self, commits: u64, items: u64, key_value_bytes: u64) {
-        // One leader at a time writes these.
+        // Only the leader writes these counters.
         let add =
             |count: &AtomicU64, more| count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         add(&self.commits, commits);

@@ -1,7 +1,7 @@
-//! What became of a damaged store: every answer it gives is compared with what was written.
+//! The outcomes of damaged stores: every answer is compared with the written items.
 //!
-//! There is no class for an excuse: what LIMITS documents as not detectable has its own, with its condition,
-//! and its numbers are asserted by the tests.
+//! Damage that LIMITS documents as undetectable has outcomes of its own, each with its condition, and the
+//! tests assert their counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,45 +17,44 @@ use super::faults::{Changes, Fault, PAGE_BYTES, kind};
 use super::states::{Contents, Doubt, Moment, PartitionOf, State, vouched_bytes};
 use super::watch;
 
-/// Where logs and manifests have their records.
+/// The offset of the first record of a log or manifest.
 const RECORDS_FROM: usize = 3 * PAGE_BYTES;
 
-/// Calls of the disk that opening and reading a store of these sizes never needs.
+/// More disk calls than opening and reading a store of these sizes ever needs.
 const CALLS_MAX: u64 = 200_000;
 
-/// What became of it.
+/// The outcome of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Outcome {
     /// Not opened: `Corrupt` names the file.
     RefusedOnOpen,
-    /// Opened; some reads answer `Corrupt`, the others are right.
+    /// Opened; some reads answer `Corrupt`, all others are right.
     RefusedOnRead,
     /// Every answer is right.
     Harmless,
-    /// Documented: the last batch of a killed process is taken for one that was cut short.
+    /// Documented: the last batch of a killed process is taken for a torn write.
     LastBatch,
-    /// Documented: of writes before a power cut that were not synced, or for which only the witness vouched
-    /// that it took, a prefix is there.
+    /// Documented: writes before a power cut that were not synced, or whose only record of the sync was lost
+    /// with STORE's witness. A prefix of these writes is there.
     Unsynced,
-    /// Documented: the last edit before a power cut, for which no slot vouches yet, is taken for one that was
-    /// cut short.
+    /// Documented: the last edit before a power cut, which no slot covers yet, is taken for a torn write.
     LastEdit,
     /// Documented: the last records of a killed process, or before a power cut, are damaged together with the
-    /// slot of their file that vouches for them.
+    /// slot of their file that covers them.
     WithItsWitness,
-    /// Documented: a log or manifest put back whole is taken as it is.
+    /// Documented: an older version of a whole log or manifest is accepted.
     PutBack,
 }
 
-/// How many of each.
+/// The count of each outcome.
 pub(crate) type Tally = BTreeMap<Outcome, u64>;
 
-/// How much is read of a damaged store.
+/// The part of a damaged store that is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reading {
-    /// Every key by get, and all items both ways.
+    /// Every key by get, and scans of all items in both directions.
     All,
-    /// All items one way, and every so manyeth key.
+    /// A scan of all items in one direction, and gets of every n-th key.
     Every(usize),
 }
 
@@ -63,7 +62,7 @@ pub(crate) enum Reading {
 ///
 /// # Panics
 /// If any is a violation: a wrong or missing answer without an error, an error about something else, a panic,
-/// or an endless loop. All of them are printed.
+/// or an endless loop. All violations are printed first.
 pub(crate) fn take(state: &State, faults: &[Fault], reading: Reading) -> Tally {
     let mut tally = Tally::new();
     let mut violations = Vec::new();
@@ -79,7 +78,7 @@ pub(crate) fn take(state: &State, faults: &[Fault], reading: Reading) -> Tally {
     tally
 }
 
-/// What became of it; `None` if the fault changed nothing.
+/// The outcome of a fault; `None` if the fault changed nothing.
 pub(crate) fn judge(
     state: &State,
     fault: &Fault,
@@ -120,7 +119,7 @@ pub(crate) fn open(world: &World, state: &State, access: Access) -> Result<Db> {
     builder.access(access).open()
 }
 
-/// What one keyspace answered.
+/// The answers of one keyspace.
 #[derive(Debug, Default)]
 struct Answers {
     gets: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -129,12 +128,13 @@ struct Answers {
     is_forward_whole: bool,
     backward: Vec<(Vec<u8>, Vec<u8>)>,
     is_backward_whole: bool,
-    /// It is hashed: its items are sorted once they are all there.
+    /// Whether the keyspace is hashed: its items are sorted once all are read.
     is_unordered: bool,
 }
 
 impl Answers {
-    /// The items of then in each partition that a scan finds as it was then, and in others those of now.
+    /// A mix of two models: the items of `then` for each partition that a scan finds as in `then`, and those
+    /// of `now` for the other partitions.
     fn mixed(&self, partition_of: PartitionOf, then: &Model, now: &Model) -> Model {
         let of = |model: &Model, name: &[u8]| -> Model {
             let items = model.iter().filter(|(key, _)| partition_of(key) == name);
@@ -222,7 +222,7 @@ fn difference(answers: &BTreeMap<String, Answers>, contents: &Contents) -> Strin
     format!("in {name:?} {} items of {}; first wrong get: {get:?}", answer.forward.len(), model.len())
 }
 
-/// Asks for everything there is to be read of a keyspace.
+/// Reads everything of a keyspace.
 fn ask(
     db: &Db,
     name: &str,
@@ -280,17 +280,17 @@ fn ask(
     Ok(answers)
 }
 
-/// Whether the told name is that of a keyspace, or of one of the partitions that its keys divide it into.
+/// Whether `told` is the name of the keyspace, or of one of its partitions.
 pub(crate) fn is_of(told: &str, name: &str) -> bool {
     told.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The check of the open store tells the keys whose reads are refused.
+/// Asserts that `verify` on the open store reports the keys whose reads are refused.
 fn are_told(db: &Db, state: &State, answers: &BTreeMap<String, Answers>) -> std::result::Result<(), String> {
     let report = db.verify(|_| {}).map_err(|error| format!("the check ends with {error}"))?;
     for (name, answer) in answers {
         let is_told = |key: &Vec<u8>| {
-            // Of a hashed keyspace positions are told; a key that is not there has none.
+            // For a hashed keyspace verify reports positions; an absent key has none.
             let told = if answer.is_unordered { state.positions.get(key) } else { Some(key) };
             let Some(key) = told else { return true };
             report.findings.iter().any(|one| match &one.at_risk {
@@ -298,7 +298,7 @@ fn are_told(db: &Db, state: &State, answers: &BTreeMap<String, Answers>) -> std:
                     is_of(keyspace, name)
                         && std::ops::RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
-                // Which keys they are, only the hash tells.
+                // Only the hash tells which keys these are.
                 AtRisk::HashedKeys { keyspace, .. } => is_of(keyspace, name),
                 _ => false,
             })
@@ -310,10 +310,10 @@ fn are_told(db: &Db, state: &State, answers: &BTreeMap<String, Answers>) -> std:
     Ok(())
 }
 
-/// The error is about a file that is damaged, and a place in it or just past it.
+/// Asserts that the error names a damaged file, with an offset in it or just past its end.
 fn names_the_damage(error: Error, state: &State, fault: &Fault) -> std::result::Result<(), String> {
     let error = catch_unwind(AssertUnwindSafe(|| says_what_to_do(error))).map_err(|_| "a bad message")?;
-    // What belongs together is told by either side.
+    // If two files belong together, an error may name either.
     let is_a_pair = matches!(
         fault,
         Fault::Stale { .. } | Fault::PutBack { .. } | Fault::Exchanged { .. } | Fault::Renamed { .. }
@@ -331,7 +331,7 @@ fn names_the_damage(error: Error, state: &State, fault: &Fault) -> std::result::
     }
 }
 
-/// What LIMITS says nobody can tell, each under its own condition and no other.
+/// The damage that LIMITS documents as undetectable, each under exactly its own condition.
 fn documented(
     answers: &BTreeMap<String, Answers>,
     state: &State,
@@ -351,7 +351,7 @@ fn documented(
         let first = sound.iter().zip(bytes).position(differs)?;
         let last = sound.iter().zip(bytes).rposition(differs)?;
         let before = state.earlier.last()?;
-        // Also a later log's slots vouch for it.
+        // The slots of a later log cover it too.
         let is_slot_of_later = |(later, bytes): &(String, Option<Vec<u8>>)| {
             let slots = |bytes: &[u8]| bytes.get(PAGE_BYTES..RECORDS_FROM).map(<[u8]>::to_vec);
             kind(later) == "log"
@@ -374,9 +374,9 @@ fn documented(
         }
         let is_in_doubt = match state.doubt {
             Doubt::None => None,
-            // Behind the damage there is no record that is good.
+            // After the damage there is no valid record.
             Doubt::LastBatch => Some(last >= state.last_record(name)?),
-            // Nothing that a slot of the log vouches for is damaged.
+            // No byte that a slot of the log covers is damaged.
             Doubt::Unsynced => Some(first >= state.last_record(name)?),
         };
         let is_prefix = || state.prefixes[state.synced..].iter().any(|prefix| agree(answers, prefix));
@@ -389,7 +389,7 @@ fn documented(
     })
 }
 
-/// Each keyspace, and each partition of one that keys divide, is as it was then, or as it is now.
+/// Whether each keyspace, and each partition of one partitioned by key, is as it was then or as it is now.
 fn is_then_or_now(answers: &BTreeMap<String, Answers>, state: &State, then: &Contents) -> bool {
     let now = &state.contents;
     let mut names: Vec<&String> = answers.keys().chain(then.keys()).chain(now.keys()).collect();
@@ -398,7 +398,7 @@ fn is_then_or_now(answers: &BTreeMap<String, Answers>, state: &State, then: &Con
     names.into_iter().all(|name| {
         let is_one = [then, now].into_iter().any(|contents| match (answers.get(name), contents.get(name)) {
             (Some(answer), Some(model)) => answer.agree(model),
-            // Made since, and known to the manifest, but to no log.
+            // Made later: the manifest has it, but no log has items of it.
             (Some(answer), None) => answer.agree(&Model::new()),
             (None, model) => model.is_none(),
         });
@@ -412,8 +412,7 @@ fn is_then_or_now(answers: &BTreeMap<String, Answers>, state: &State, then: &Con
 }
 
 impl State {
-    /// Where in a log the record begins that was written first, or alone, since the last of the earlier
-    /// moments.
+    /// The offset of the log's first record since the last of the earlier moments.
     pub(crate) fn last_record(&self, file: &str) -> Option<usize> {
         let before = &self.earlier.last()?.files.get(file).filter(|_| kind(file) == "log")?[RECORDS_FROM..];
         let now = &self.files.get(file)?[RECORDS_FROM..];
@@ -422,14 +421,14 @@ impl State {
     }
 }
 
-/// The sum of two.
+/// Adds a tally to another.
 pub(crate) fn add(tally: &mut Tally, other: Tally) {
     for (outcome, count) in other {
         *tally.entry(outcome).or_default() += count;
     }
 }
 
-/// Random faults of each of the `makers` in turn.
+/// Random faults from `maker`.
 pub(crate) fn random(
     state: &State,
     rng: &mut Rng,

@@ -1,4 +1,4 @@
-//! What can happen to files at rest: every kind of damage of lines F12 to F16 of the fault model.
+//! Damage to files at rest: every kind of damage of lines F12 to F16 of the fault model.
 
 use crate::rng::Rng;
 use crate::support::Files;
@@ -8,7 +8,7 @@ use super::states::State;
 pub(crate) const SECTOR_BYTES: usize = 512;
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-/// One thing that happened to the files of a store.
+/// One fault in the files of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     Flip {
@@ -24,27 +24,27 @@ pub(crate) enum Fault {
         with: Filler,
         bytes: usize,
     },
-    /// A stretch of the file holds something else.
+    /// A range of the file is overwritten.
     Overwritten {
         file: String,
         from: usize,
         bytes: usize,
         with: Filler,
     },
-    /// Two blocks are in each other's place.
+    /// Two blocks are swapped.
     Swapped {
         one: (String, usize),
         other: (String, usize),
         bytes: usize,
     },
-    /// A write was lost: a block has what was there before, at that earlier moment.
+    /// A lost write: a block has its contents of an earlier moment.
     Stale {
         file: String,
         from: usize,
         bytes: usize,
         moment: usize,
     },
-    /// The whole file is as it was at an earlier moment.
+    /// The whole file has its contents of an earlier moment.
     PutBack {
         file: String,
         moment: usize,
@@ -52,7 +52,7 @@ pub(crate) enum Fault {
     Missing {
         file: String,
     },
-    /// A copy under the name of another number.
+    /// A copy of the file exists under another number.
     Duplicated {
         file: String,
         name: String,
@@ -61,14 +61,14 @@ pub(crate) enum Fault {
         file: String,
         name: String,
     },
-    /// Two files have each other's names.
+    /// Two files have swapped names.
     Exchanged {
         one: String,
         other: String,
     },
 }
 
-/// What bytes that were not written are.
+/// The contents of damaged bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Filler {
     Zeros,
@@ -90,11 +90,11 @@ impl Filler {
     }
 }
 
-/// Files that are other than they were; `None`: gone.
+/// Changed files; `None`: removed.
 pub(crate) type Changes = Vec<(String, Option<Vec<u8>>)>;
 
 impl Fault {
-    /// What it makes of the files; nothing if nothing is other than it was.
+    /// The files that the fault changes, if any.
     pub(crate) fn changes(&self, state: &State) -> Changes {
         let mut changes = self.all_changes(state);
         changes.retain(|(name, bytes)| state.files.get(name) != bytes.as_ref());
@@ -171,12 +171,12 @@ fn swapped(files: &Files, one: &(String, usize), other: &(String, usize), count:
     changes
 }
 
-/// Where the bytes of a file mean something, in runs; the zeros behind them are room.
+/// The length of the used part of a file; the zeros after it are unused space.
 fn used_bytes(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1)
 }
 
-/// A file, chosen by how much of it is used.
+/// A random file, weighted by its used length.
 fn any_file<'s>(state: &'s State, rng: &mut Rng) -> (&'s String, &'s Vec<u8>) {
     let all: usize = state.files.values().map(|bytes| used_bytes(bytes)).sum();
     let mut at = rng.below(all);
@@ -189,7 +189,7 @@ fn any_file<'s>(state: &'s State, rng: &mut Rng) -> (&'s String, &'s Vec<u8>) {
     found.expect("it is below the sum")
 }
 
-/// A random flip: three of four in what is used, half of those where bytes are not zero.
+/// A random flipped bit: three of four in the used part, half of those in nonzero bytes.
 pub(crate) fn flip(state: &State, rng: &mut Rng) -> Fault {
     let (file, bytes) = any_file(state, rng);
     let mut at = match rng.below(4) {
@@ -212,7 +212,7 @@ pub(crate) fn truncation(state: &State, rng: &mut Rng) -> Fault {
     Fault::Truncated { file: file.clone(), length }
 }
 
-/// Every sector, page and whole file, zeroed and of garbage.
+/// Every sector, page and whole file, overwritten with zeros and with garbage.
 pub(crate) fn overwritten(state: &State) -> Vec<Fault> {
     let mut all = Vec::new();
     for (file, bytes) in &state.files {
@@ -240,7 +240,7 @@ pub(crate) fn extensions(state: &State) -> Vec<Fault> {
 }
 
 /// Faults of the first page of STORE: every bit of its header, bits and sectors of the rest, the whole page,
-/// and that of every other file in its place, and the file cut within it.
+/// the first page of every other file in its place, and the file truncated within it.
 pub(crate) fn of_store_page(state: &State) -> Vec<Fault> {
     const HEADER_BYTES: usize = 52;
     let file = || "STORE".to_owned();
@@ -259,8 +259,7 @@ pub(crate) fn of_store_page(state: &State) -> Vec<Fault> {
     all
 }
 
-/// Blocks in each other's place, in one file and between two: each with its neighbour, and `count` pairs by
-/// chance.
+/// Swapped blocks, within a file and between two: each with its neighbour, and `count` random pairs.
 pub(crate) fn swaps(state: &State, rng: &mut Rng, count: usize) -> Vec<Fault> {
     let mut all = Vec::new();
     let names: Vec<&String> = state.files.keys().collect();
@@ -275,7 +274,7 @@ pub(crate) fn swaps(state: &State, rng: &mut Rng, count: usize) -> Vec<Fault> {
             }
         }
     }
-    // What is damaged, and what vouches for it.
+    // The damaged record, and the slot that covers it.
     for (file, bytes) in state.files.iter().filter(|(file, _)| matches!(kind(file), "log" | "manifest")) {
         for count in [SECTOR_BYTES, PAGE_BYTES] {
             for other in (3 * PAGE_BYTES..used_bytes(bytes)).step_by(count) {
@@ -299,7 +298,7 @@ pub(crate) fn swaps(state: &State, rng: &mut Rng, count: usize) -> Vec<Fault> {
             all.push(Fault::Swapped { one, other, bytes });
         }
     }
-    // The same place in two files of a kind: what a misdirected write would hit.
+    // The same offset in two files of a kind, as by a misdirected write.
     for (index, one) in names.iter().enumerate() {
         for other in names[index + 1..].iter().filter(|other| kind(other) == kind(one)) {
             let length = state.files[*one].len().min(state.files[*other].len());
@@ -312,7 +311,7 @@ pub(crate) fn swaps(state: &State, rng: &mut Rng, count: usize) -> Vec<Fault> {
     all
 }
 
-/// Every block and every file of every earlier moment, where it differs from what is there now.
+/// Every block and every file of every earlier moment that differs from now.
 pub(crate) fn stale(state: &State) -> Vec<Fault> {
     let mut all = Vec::new();
     for (moment, earlier) in state.earlier.iter().enumerate() {
@@ -335,7 +334,7 @@ pub(crate) fn stale(state: &State) -> Vec<Fault> {
     all
 }
 
-/// Missing, doubled, renamed and exchanged files.
+/// Missing, duplicated, renamed and exchanged files.
 pub(crate) fn of_names(state: &State) -> Vec<Fault> {
     let mut all = Vec::new();
     for (index, file) in state.files.keys().enumerate() {
@@ -363,7 +362,7 @@ pub(crate) fn of_names(state: &State) -> Vec<Fault> {
     all
 }
 
-/// What a file is, by its name.
+/// The kind of a file, by its name.
 pub(crate) fn kind(file: &str) -> &str {
     file.split('-').next().expect("a name has a first part")
 }

@@ -1,7 +1,7 @@
 //! Lines F12 to F16 of the fault model, each over every state that a store can be at rest in.
 //!
-//! `TRINE_SCALE=n` has n times as many random faults. What takes longer is ignored here and run by hand, as
-//! docs/RELIABILITY.md says.
+//! `TRINE_SCALE=n` makes n times as many random faults. Longer tests are ignored here and run by hand, as
+//! described in docs/RELIABILITY.md.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use super::census::{self, Outcome, Reading, Tally, add, judge, open, take};
 use super::faults::{self, Fault, Filler, PAGE_BYTES, SECTOR_BYTES};
 use super::states::{self, Doubt, State, files_of};
 
-/// Made once, and only read from then on.
+/// Made once, and then only read.
 fn states() -> &'static [State] {
     static STATES: OnceLock<Vec<State>> = OnceLock::new();
     STATES.get_or_init(states::all)
@@ -26,7 +26,7 @@ fn scale() -> usize {
     std::env::var("TRINE_SCALE").map_or(1, |text| text.parse().unwrap())
 }
 
-/// Damages every state in the way of `faults`, and prints what came of it.
+/// Damages every state with `faults`, and prints the outcomes.
 fn census(what: &str, reading: Reading, faults: impl Fn(&State) -> Vec<Fault>) -> Tally {
     let mut sum = Tally::new();
     for state in states() {
@@ -45,7 +45,7 @@ fn count(tally: &Tally, outcome: Outcome) -> u64 {
     tally.get(&outcome).copied().unwrap_or(0)
 }
 
-/// The states are what their names say.
+/// The states have the properties in their names.
 #[test]
 fn states_have_what_they_are_for() {
     for state in states() {
@@ -62,8 +62,8 @@ fn states_have_what_they_are_for() {
     }
 }
 
-/// Flipped bits, and files cut at any byte: more than 20,000, none of them silent. What LIMITS documents as
-/// not told is told apart.
+/// More than 20,000 flipped bits and truncated files, none undetected. Damage that LIMITS documents as
+/// undetectable is counted apart.
 #[test]
 fn f12_flips_and_cuts_are_never_silent() {
     let mut rng = Rng::new(12);
@@ -84,8 +84,8 @@ fn f12_flips_and_cuts_are_never_silent() {
     assert_eq!(count(&flipped, Outcome::PutBack) + count(&cut, Outcome::PutBack), 0);
 }
 
-/// Whatever happens to the first page of STORE is told as damage, with file and offset, by opening and by the
-/// check, which lead to `salvage`; with a store's files beside it STORE is never another program's.
+/// All damage to the first page of STORE is reported as damage, with file and offset, by opening and by
+/// verify; both errors lead to `salvage`. Beside a store's files, STORE is never taken for a foreign file.
 #[test]
 fn f12_damage_to_the_first_page_of_store_is_corrupt() {
     let mut count = 0;
@@ -116,17 +116,17 @@ fn f12_damage_to_the_first_page_of_store_is_corrupt() {
     assert!(count >= 9_996, "{count}");
 }
 
-/// Sectors, pages and whole files, zeroed and full of garbage.
+/// Sectors, pages and whole files, overwritten with zeros and garbage.
 #[test]
 fn f13_zeroed_and_garbage_blocks_are_never_silent() {
     let tally = census("blocks", Reading::All, faults::overwritten);
     assert!(count(&tally, Outcome::RefusedOnOpen) > 500 && count(&tally, Outcome::RefusedOnRead) > 100);
-    // Sectors, pages, zeros and garbage: the two logs whose end has no witness, and of a third, which lost
-    // it, the last sector.
+    // Sectors and pages with zeros and garbage: in the two logs whose end no slot or witness covers, and the
+    // last sector of a third log that lost its witness.
     assert_eq!((count(&tally, Outcome::LastBatch), count(&tally, Outcome::Unsynced)), (4, 6));
 }
 
-/// Blocks in each other's place, in one file and between two.
+/// Swapped blocks, within a file and between two.
 #[test]
 fn f14_misdirected_blocks_are_never_silent() {
     let tally = census("swaps", Reading::All, |state| faults::swaps(state, &mut Rng::new(14), 60 * scale()));
@@ -134,18 +134,18 @@ fn f14_misdirected_blocks_are_never_silent() {
     assert_eq!(count(&tally, Outcome::PutBack), 0);
 }
 
-/// Blocks and files as they were earlier: refused, or without effect, but for a log or manifest put back
-/// whole, which shows its keyspaces as they were then or are now.
+/// Stale blocks and files are refused or harmless. The exception is a whole older log or manifest: it shows
+/// its keyspaces as they were then or are now.
 #[test]
 fn f14_stale_blocks_and_files_are_never_silent() {
     let tally = census("stale", Reading::All, faults::stale);
     assert!(count(&tally, Outcome::RefusedOnOpen) > 200, "{tally:?}");
-    // A few blocks are all that a file has changed since.
+    // Only a few blocks of a file have changed since.
     let put_back = states().iter().flat_map(faults::stale).filter(|one| matches!(one, Fault::PutBack { .. }));
     assert!(count(&tally, Outcome::PutBack) <= put_back.count() as u64);
 }
 
-/// Longer files, whatever the bytes behind their end are, are refused, but for those that nobody reads.
+/// Files extended with any bytes are refused, except files that are not read.
 #[test]
 fn f15_extended_files_are_refused() {
     census("extensions", Reading::All, faults::extensions);
@@ -158,7 +158,7 @@ fn f15_extended_files_are_refused() {
     }
 }
 
-/// Missing files are refused by name, doubled ones change nothing, and files with the names of others are
+/// Missing files are refused by name, duplicated ones are harmless, and files under other files' names are
 /// refused.
 #[test]
 fn f15_missing_doubled_and_renamed_files_are_never_silent() {
@@ -178,7 +178,7 @@ fn f15_missing_doubled_and_renamed_files_are_never_silent() {
     }
 }
 
-/// Whether the store reads the file: it is refused with another in its place.
+/// Whether the store reads the file: garbage in its place is refused.
 fn is_needed(state: &State, file: &str) -> bool {
     let length = state.files[file].len();
     let garbage =
@@ -186,8 +186,8 @@ fn is_needed(state: &State, file: &str) -> bool {
     judge(state, &garbage, Reading::Every(50), 0).unwrap() != Some(Outcome::Harmless)
 }
 
-/// The last batch of a process that was killed before any sync is the only one that a flipped bit can take
-/// away unnoticed: each of its bits does, and no other bit of the store.
+/// The last batch of a process killed before any sync is the only one that a flipped bit can remove
+/// undetected. Each of its bits does, and no other bit of the store.
 #[test]
 fn f16_only_the_last_batch_has_no_witness() {
     let state = states().iter().find(|state| state.doubt == Doubt::LastBatch).unwrap();
@@ -207,7 +207,7 @@ fn f16_only_the_last_batch_has_no_witness() {
     assert_eq!(tally.keys().collect::<Vec<_>>(), [&Outcome::Harmless], "{tally:?}");
 }
 
-/// Once a sync has returned, or the store was closed, every bit of the last batch has a witness.
+/// Once a sync has returned, or the store is closed, damage to any bit of the last batch is detected.
 #[test]
 fn f16_a_synced_last_batch_is_never_lost() {
     let state = &states()[0];
@@ -220,9 +220,9 @@ fn f16_a_synced_last_batch_is_never_lost() {
     assert_eq!(tally, Tally::from([(Outcome::RefusedOnOpen, 8 * (end - from) as u64)]));
 }
 
-/// Of writes that were synced one by one a killed process leaves none without a witness. If the power went
-/// and took the witness, only the last is without: the log's slot vouches for the first of its page, and each
-/// record for those before it.
+/// Writes synced one by one are all covered after a process kill. If a power cut also lost the witness in
+/// STORE, only the last one is not: the log's slot covers the first write of its page, and each record covers
+/// those before it.
 #[test]
 fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
     for (name, expected) in
@@ -232,7 +232,7 @@ fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
         let log = state.files.keys().find(|name| state.last_record(name).is_some()).unwrap();
         let (now, from) = (&state.files[log], state.last_record(log).unwrap());
         let end = (now.iter().rposition(|byte| *byte != 0).unwrap() + 1).next_multiple_of(8);
-        // Six records alike behind the one that a slot vouches for.
+        // Six equal records after the one that a slot covers.
         let last = end - (end - from) / 6;
         let flips = |bits: std::ops::Range<usize>, step| -> Vec<Fault> {
             bits.step_by(step).map(|bit| Fault::Flip { file: log.clone(), bit }).collect()
@@ -241,7 +241,7 @@ fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
         assert_eq!(tally, Tally::from([(expected, 8 * (end - last) as u64)]), "{name}");
         let tally = take(state, &flips(3 * PAGE_BYTES * 8..last * 8, 41), Reading::Every(5));
         assert_eq!(tally.keys().collect::<Vec<_>>(), [&Outcome::RefusedOnOpen], "{name}: {tally:?}");
-        // With the witness the log as it was before is told too.
+        // With the witness, an older version of the log is detected too.
         let is_log = |fault: &Fault| matches!(fault, Fault::PutBack { .. }) && fault.names()[0] == *log;
         let put_back: Vec<Fault> = faults::stale(state).into_iter().filter(is_log).collect();
         let tally = take(state, &put_back, Reading::Every(5));
@@ -250,9 +250,9 @@ fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
     }
 }
 
-/// The last edit of a manifest before the power went is the only one without a witness, and only if its slot
-/// was lost: what it said, here that a keyspace was dropped, may be forgotten. A keyspace that it made is
-/// not, once a log has an item of it.
+/// The last manifest edit before a power cut is the only one not covered, and only if its slot was lost. That
+/// edit, here the drop of a keyspace, may be forgotten. An edit that made a keyspace is not, once a log has
+/// an item of the keyspace.
 #[test]
 fn f16_only_the_last_edit_before_a_power_cut_has_no_witness() {
     let of = |name: &str| states().iter().find(|state| state.name == name).unwrap();
@@ -273,8 +273,8 @@ fn f16_only_the_last_edit_before_a_power_cut_has_no_witness() {
     }
 }
 
-/// Of every sector of every table: a flipped bit concerns one keyspace; what data blocks of two sectors
-/// refuse is apart or the same, and keys that follow each other; most of a table is such sectors.
+/// A flipped bit in any sector of any table affects one keyspace. The keys refused for data blocks of two
+/// sectors are disjoint or the same, and adjacent. Most sectors of a table are like this.
 #[test]
 fn f12_damage_stays_in_its_block() {
     for state in states() {
@@ -293,19 +293,19 @@ fn f12_damage_stays_in_its_block() {
                     let keys = model.keys().enumerate().filter(|(_, key)| keyspace.get(key).is_err());
                     let keys: Vec<(usize, &Vec<u8>)> = keys.collect();
                     let is_one_run = keys.windows(2).all(|two| two[0].0 + 1 == two[1].0);
-                    // Newer runs answer for some keys; filters say of others that they are not there.
+                    // Newer runs answer for some keys, and filters exclude others.
                     if is_one_run || !is_newest(state, file) {
                         refused.extend(keys.into_iter().map(|(_, key)| (name.clone(), key.clone())));
                     }
                 }
                 let names = refused.iter().map(|(name, _)| name).collect::<std::collections::BTreeSet<_>>();
                 assert!(names.len() <= 1, "{}: {file}, sector at {sector}: {names:?}", state.name);
-                // Filters and fences are few sectors that many keys need.
+                // Filters and fences are few sectors, but many keys need them.
                 if !refused.is_empty() && refused.len() * 3 < full && blocks.last() != Some(&refused) {
                     blocks.push(refused);
                 }
             }
-            // A file may have a table of each keyspace.
+            // A file may have a slice of each keyspace.
             for name in state.contents.keys() {
                 let mut seen = std::collections::BTreeSet::new();
                 let keys = blocks.iter().flatten().filter(|(of, _)| of == name);
@@ -316,13 +316,13 @@ fn f12_damage_stays_in_its_block() {
     }
 }
 
-/// Whether no other table of the state is newer.
+/// Whether the state has no newer table.
 fn is_newest(state: &State, file: &str) -> bool {
     state.files.keys().rfind(|name| name.starts_with("table")).is_some_and(|newest| newest == file)
 }
 
-/// Whoever opens for writing a store with files that are stale, missing, doubled or renamed loses nothing
-/// more: refused, it is left as it was; opened, it takes writes, flushes and merges, and is right after a
+/// Opening a store with stale, missing, duplicated or renamed files for writing loses nothing more. A refused
+/// opening leaves it unchanged. An opened store takes writes, flushes and merges, and is right after a
 /// reopen.
 #[test]
 fn f15_writers_lose_nothing_more() {
@@ -363,7 +363,7 @@ fn f15_writers_lose_nothing_more() {
     assert!(opened > 50 && refused > 100);
 }
 
-/// Writes, flushes, merges and opens again; all is there, old and new.
+/// Writes, flushes, merges and reopens; all old and new items are there.
 fn goes_on(world: &World, state: &State, fault: &Fault) {
     for round in 0..2u32 {
         let db = open(world, state, Access::ReadWrite).unwrap();
@@ -384,7 +384,7 @@ fn goes_on(world: &World, state: &State, fault: &Fault) {
     }
 }
 
-/// Every bit of a store of 64 KiB, and every length that its files can be cut to.
+/// Every bit of a store of 64 KiB, and every truncation of its files.
 #[test]
 #[ignore = "some ten minutes; run by hand"]
 fn f12_every_bit_and_every_cut_of_a_small_store() {
@@ -408,8 +408,8 @@ fn f12_every_bit_and_every_cut_of_a_small_store() {
     }
 }
 
-/// Random bits of a store with a trie of three heights: each is found or does no harm; so are files that are
-/// missing or put back, and blocks that are stale.
+/// Random bits of a store with a trie of three heights: each flip is detected or harmless. So are missing,
+/// older and stale files and blocks.
 #[test]
 fn f12_bits_of_a_trie() {
     let state = states::tries();
@@ -426,7 +426,7 @@ fn f12_bits_of_a_trie() {
     println!("{}: {} files and blocks: {tally:?}", state.name, some.len());
 }
 
-/// Random bits of larger stores, a million with the scale that `cargo xtask torture` gives.
+/// Random bits of larger stores: a million at the scale of `cargo xtask torture`.
 #[test]
 #[ignore = "some minutes for each scale; run by hand"]
 fn f12_random_bits_of_larger_stores() {

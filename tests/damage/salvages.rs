@@ -1,10 +1,10 @@
-//! What salvages make of damaged stores: the items that are still there, block by block, are told by the
-//! bytes of the files alone, and each of them is looked for in the store that was made.
+//! Salvage of damaged stores. The bytes of the files alone tell, block by block, which items are still there;
+//! each of them must be in the salvaged store.
 //!
-//! An item is recoverable if the block or record that has its newest version is in some file of the damaged
-//! store as it was, at its offset, and the file can be known: by its own header, or by its name and a
-//! manifest that is as it was. It is recovered if it is in the keyspace of its own name, or apart: in one
-//! that the salvage says is doubtful.
+//! An item is recoverable if the block or record with its newest version is intact in some file of the
+//! damaged store. It must be at its offset, and the file must be identifiable. A file is identified by its
+//! own header, or by its name and an intact manifest. The item is recovered if it is in the keyspace of its
+//! own name, or apart: in a keyspace that the salvage reports as doubtful.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -20,15 +20,15 @@ use super::census::{self, damaged, is_of};
 use super::faults::{self, Fault, PAGE_BYTES, kind};
 use super::states::{self, Doubt, State, files_of};
 
-/// Where the edits of a manifest begin.
+/// The offset of a manifest's first edit.
 const RECORDS_FROM: usize = 3 * 4096;
-/// Names of keyspaces that a salvage makes for what is doubtful begin so.
+/// The prefix of the names of keyspaces that a salvage makes for doubtful items.
 const APART: &str = "salvaged-";
 
 /// A block of a table or a record of a log: file, offset and length.
 type Block = (String, usize, usize);
 
-/// Where the newest version of each item is, by keyspace and key: one block is enough.
+/// The locations of the newest version of each item, by keyspace and key; one block is enough.
 struct Places {
     blocks_of: BTreeMap<(String, Vec<u8>), Vec<Block>>,
 }
@@ -45,7 +45,7 @@ impl Places {
                     .map(|(block, _)| block.clone())
                     .collect();
                 if found.is_empty() {
-                    // A compressed block says in its dump which keys it has.
+                    // The dump of a compressed block names its first and last key.
                     let has_key =
                         |says: &str| bounds(says).is_some_and(|(first, last)| first <= *key && *key <= last);
                     let found_packed = blocks.iter().filter(|(_, says)| has_key(says));
@@ -81,7 +81,7 @@ fn has(bytes: &[u8], value: &[u8]) -> bool {
     bytes.windows(value.len()).any(|window| window == value)
 }
 
-/// Every block of items and every record of sound files, with what a dump says of it.
+/// Every block of items and every record of undamaged files, with its line in a dump.
 fn blocks(files: &Files) -> Vec<(Block, String)> {
     let scratch = Scratch::new();
     write_files(&scratch.data(), files);
@@ -98,14 +98,14 @@ fn blocks(files: &Files) -> Vec<(Block, String)> {
     blocks
 }
 
-/// First and last key of a block that is compressed.
+/// The first and last key of a compressed block.
 fn bounds(says: &str) -> Option<(Vec<u8>, Vec<u8>)> {
     let (_, keys) = says.strip_suffix(" decompressed")?.split_once(" items from ")?;
     let (first, rest) = keys.split_once(" to ")?;
     Some((unescaped(first), unescaped(rest.rsplit_once(", ")?.0)))
 }
 
-/// The bytes that `escape_ascii` made this of.
+/// The inverse of `escape_ascii`.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = text.bytes();
     let mut all = Vec::new();
@@ -128,17 +128,17 @@ fn unescaped(text: &str) -> Vec<u8> {
     all
 }
 
-/// What came of the salvages of one kind of fault.
+/// The results of the salvages of one kind of fault.
 #[derive(Clone, Copy, Default, Debug)]
 struct Sum {
     salvages: u64,
     recoverable: u64,
-    /// In the keyspace of its own name.
+    /// Items in the keyspace of their own name.
     own: u64,
-    /// In a keyspace for what is doubtful.
+    /// Items in a doubtful keyspace.
     apart: u64,
     lost: u64,
-    /// Salvages that made no item though some were there.
+    /// Salvages that found no item though some were recoverable.
     empty: u64,
 }
 
@@ -146,7 +146,7 @@ fn ordered(db: &Db, name: &str) -> Keyspace<Ordered> {
     find(db, name).expect("it is there")
 }
 
-/// Salvages what a fault left, and compares.
+/// Salvages a damaged store and compares the result.
 fn salvage(state: &State, places: &Places, fault: &Fault, sum: &mut Sum) -> Result<(), String> {
     let changes = fault.changes(state);
     if changes.is_empty() {
@@ -190,7 +190,7 @@ fn salvage(state: &State, places: &Places, fault: &Fault, sum: &mut Sum) -> Resu
     is_told(state, fault, &salvaged, &made)
 }
 
-/// What is apart is told to be; what is not is right, or said to be at risk.
+/// Asserts that items apart are reported as doubtful, and that all others are right or reported as at risk.
 fn is_told(
     state: &State,
     fault: &Fault,
@@ -209,7 +209,7 @@ fn is_told(
         }
         let of_one = |name: &String| model.iter().all(|item| state.had(name, item));
         let is_of_one = match &doubtful.of {
-            // A partition whose name is lost is told by its keyspace's.
+            // A partition whose name is lost is reported under its keyspace's name.
             Some(of) => {
                 let is_in = |name: &&String| is_of(of, name) || is_of(name, of);
                 state.names().iter().filter(is_in).any(of_one)
@@ -227,7 +227,7 @@ fn is_told(
             return Err(format!("{name} has another's item: {:?}", item.0));
         }
         let whole = state.contents.get(name);
-        // Nobody can tell of a drop whose edit is damaged.
+        // A drop whose edit is damaged cannot be detected.
         let is_edit_gone = matches!(fault, Fault::Swapped { one, other, .. }
             if [one, other].iter().any(|(file, from)| kind(file) == "manifest" && *from >= RECORDS_FROM));
         if whole.is_none() && !is_documented && !is_edit_gone {
@@ -258,14 +258,14 @@ fn is_told(
 }
 
 impl State {
-    /// Every keyspace that ever was.
+    /// Every keyspace that ever existed.
     fn names(&self) -> BTreeSet<String> {
         let moments = self.earlier.iter().map(|moment| &moment.contents);
         let all = moments.chain(&self.prefixes).chain([&self.contents]);
         all.flat_map(|contents| contents.keys().cloned()).collect()
     }
 
-    /// Whether the keyspace may ever have had the item: values say of which keyspace they are.
+    /// Whether the keyspace may ever have had the item; values begin with their keyspace's name.
     fn had(&self, name: &str, (key, value): (&Vec<u8>, &Vec<u8>)) -> bool {
         let begins = format!("{name} ");
         value.starts_with(begins.as_bytes())
@@ -277,7 +277,7 @@ impl State {
     }
 }
 
-/// Made once, and only read from then on.
+/// Made once, and then only read.
 fn states() -> &'static [(State, Places)] {
     static STATES: OnceLock<Vec<(State, Places)>> = OnceLock::new();
     STATES.get_or_init(|| {
@@ -290,7 +290,7 @@ fn states() -> &'static [(State, Places)] {
     })
 }
 
-/// Every so manyeth fault, with a start that differs from state to state.
+/// Every `step`-th fault, from a start that differs between states.
 fn some(faults: Vec<Fault>, step: usize, turn: usize) -> Vec<Fault> {
     faults.into_iter().skip(turn % step).step_by(step).collect()
 }
@@ -313,7 +313,7 @@ fn take(what: &str, faults: impl Fn(&State, usize) -> Vec<Fault>) -> Sum {
     sum
 }
 
-/// Flipped bits, and files cut at any byte.
+/// Flipped bits and truncated files.
 #[test]
 fn f12_salvages_of_flips_and_cuts() {
     let sum = take("flips and cuts", |state, turn| {
@@ -324,28 +324,28 @@ fn f12_salvages_of_flips_and_cuts() {
     assert!(sum.salvages > 400, "{sum:?}");
 }
 
-/// The first page of STORE, in every way.
+/// All damage to the first page of STORE.
 #[test]
 fn f12_salvages_without_the_first_page_of_store() {
     let sum = take("first page of STORE", |state, turn| some(faults::of_store_page(state), 40, turn));
     assert!(sum.salvages > 200 && sum.apart == 0, "{sum:?}");
 }
 
-/// Sectors, pages and whole files, zeroed and full of garbage.
+/// Sectors, pages and whole files, overwritten with zeros and garbage.
 #[test]
 fn f13_salvages_of_zeroed_and_garbage_blocks() {
     let sum = take("blocks", |state, turn| some(faults::overwritten(state), 20, turn));
     assert!(sum.salvages > 300, "{sum:?}");
 }
 
-/// Blocks in each other's place.
+/// Swapped blocks.
 #[test]
 fn f14_salvages_of_misdirected_blocks() {
     let sum = take("swaps", |state, turn| some(faults::swaps(state, &mut Rng::new(14), 60), 6, turn));
     assert!(sum.salvages > 250, "{sum:?}");
 }
 
-/// Blocks and files as they were earlier.
+/// Stale blocks and files.
 #[test]
 fn f14_salvages_of_stale_blocks_and_files() {
     let sum = take("stale", |state, turn| {
@@ -356,7 +356,7 @@ fn f14_salvages_of_stale_blocks_and_files() {
     assert!(sum.salvages > 200, "{sum:?}");
 }
 
-/// Longer files, and missing, doubled, renamed and exchanged ones.
+/// Extended, missing, duplicated, renamed and exchanged files.
 #[test]
 fn f15_salvages_of_files_under_other_names() {
     let sum = take("names", |state, turn| {

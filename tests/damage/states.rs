@@ -1,7 +1,8 @@
-//! The stores that the census damages: small, in the simulator, one for each state a store can be at rest in.
+//! The stores that the census damages: small, in the simulator, one for each state that a store can be at
+//! rest in.
 //!
-//! The states are made by the public calls alone and are the same in every run. Each remembers earlier
-//! versions of its files, for stale blocks and files that are put back, and what every keyspace held then.
+//! The states are made through the public interface alone and are the same in every run. Each keeps earlier
+//! versions of its files, for stale blocks and files, and the contents of every keyspace at that time.
 
 mod by_key;
 mod tries;
@@ -16,24 +17,24 @@ use crate::support::{Files, Model, contents_of, divided, find, names};
 pub(crate) use by_key::files_by_keys;
 pub(crate) use tries::tries;
 
-/// What the keyspaces hold, by name.
+/// The contents of the keyspaces, by name.
 pub(crate) type Contents = BTreeMap<String, Model>;
 
-/// What else a store may show where nothing vouches for its last writes.
+/// The other states a store may show if its last writes are not covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Doubt {
-    /// Nothing: it was closed, or synced before the power went.
+    /// None: it was closed, or synced before the power cut.
     None,
-    /// The process died with writes that were never synced: only the very last batch has no witness.
+    /// The process was killed with writes that were never synced: only the last batch is not covered.
     LastBatch,
-    /// The power went with writes for which nothing vouches: all of those may be gone, the last first.
+    /// The power was cut with writes that nothing covers: any suffix of them may be lost.
     Unsynced,
 }
 
 /// The name of a key's partition.
 pub(crate) type PartitionOf = fn(&[u8]) -> &[u8];
 
-/// A moment in the life of a store.
+/// A point in the life of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) files: Files,
@@ -48,29 +49,29 @@ pub(crate) struct State {
     pub(crate) memory_bytes: u64,
     pub(crate) files: Files,
     pub(crate) contents: Contents,
-    /// Every key that ever was, and some that never were.
+    /// Every key that ever existed, and some that never did.
     pub(crate) keys: BTreeMap<String, BTreeSet<Vec<u8>>>,
     /// Oldest first.
     pub(crate) earlier: Vec<Moment>,
     pub(crate) doubt: Doubt,
-    /// What it held before each of its writes, in order, as far as there is doubt.
+    /// The contents before each of its writes, in order, as far as they are in doubt.
     pub(crate) prefixes: Vec<Contents>,
-    /// How many of these writes a slot of the log vouches for.
+    /// The number of these writes that a slot of the log covers.
     pub(crate) synced: usize,
-    /// The name of a key's partition, in the keyspace that keys divide.
+    /// The partition name of a key, in the keyspace partitioned by key.
     pub(crate) partition_of: Option<PartitionOf>,
-    /// Where walks of a hashed keyspace meet each key that is there.
+    /// The position of each present key in walks of a hashed keyspace.
     pub(crate) positions: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A store in the making.
+/// A store being built.
 struct Maker {
     world: World,
     memory_bytes: u64,
     db: Db,
     keys: BTreeMap<String, BTreeSet<Vec<u8>>>,
     earlier: Vec<Moment>,
-    /// While writes are noted one by one.
+    /// `Some` while the contents before each write are recorded.
     prefixes: Option<Vec<Contents>>,
     synced: usize,
 }
@@ -98,25 +99,25 @@ pub(crate) fn files_of(world: &World) -> Files {
     files.map(|name| (name.clone(), world.contents(&name).expect("it was listed"))).collect()
 }
 
-/// How far the slots of the manifest vouch for it, and its name.
+/// The length of the manifest that its slots cover, and its name.
 pub(crate) fn vouched_bytes(files: &Files) -> (usize, &str) {
     let (name, bytes) = files.iter().find(|(name, _)| name.starts_with("manifest")).expect("there is one");
     let slot = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("it has slots"));
     (slot(4096).max(slot(8192)) as usize, name)
 }
 
-/// The pages of the logs' slots.
+/// The slot pages of the logs.
 fn log_slots(files: &Files) -> Vec<&[u8]> {
     let logs = files.iter().filter(|(name, _)| name.starts_with("log"));
     logs.map(|(_, bytes)| &bytes[4096..3 * 4096]).collect()
 }
 
-/// Whether STORE has a witness.
+/// Whether STORE has a witness, the last-synced position of a log.
 pub(crate) fn has_witness(files: &Files) -> bool {
     files["STORE"][3 * 4096..].iter().any(|byte| *byte != 0)
 }
 
-/// Where the edits of the manifest end.
+/// The end of the manifest's edits.
 fn manifest_bytes(world: &World) -> usize {
     let files = files_of(world);
     let bytes = &files[vouched_bytes(&files).1];
@@ -144,7 +145,7 @@ impl Maker {
         builder.open().expect("a new keyspace")
     }
 
-    /// Every `step`th of `count` keys is put, every eleventh of these deleted.
+    /// Puts every `step`-th of `count` keys, and deletes every eleventh of these.
     fn write(&mut self, name: &str, (count, step): (u32, usize), version: u32, length: usize) {
         let keyspace = ordered(&self.db, name);
         for index in (0..count).step_by(step) {
@@ -160,7 +161,7 @@ impl Maker {
         }
     }
 
-    /// The key of a number; keyspaces differ in how they look.
+    /// The key of a number; its form differs between keyspaces.
     fn key(&mut self, name: &str, index: u32) -> Vec<u8> {
         let key = match name.len() % 3 {
             0 => index.to_be_bytes().to_vec(),
@@ -173,12 +174,12 @@ impl Maker {
         key
     }
 
-    /// Remembers how it is now.
+    /// Records the present moment.
     fn mark(&mut self) {
         self.earlier.push(Moment { files: files_of(&self.world), contents: held(&self.db) });
     }
 
-    /// Remembers what it holds before a write that may be in doubt.
+    /// Records the contents before a write that may be in doubt.
     fn note(&mut self) {
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.push(held(&self.db));
@@ -203,11 +204,11 @@ impl Maker {
         self.state(name, world, contents, Doubt::None)
     }
 
-    /// The process or the machine ends here, with its work half done.
+    /// The process or the machine stops here, with background work unfinished.
     fn crashed(self, name: &'static str, crash: Crash, doubt: Doubt) -> State {
         let contents = held(&self.db);
-        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end,
-        // and the witness; what the log's slots say of what was synced it keeps.
+        // Chooses a seed whose crash loses no data. After a power cut it loses only the manifest slot's end
+        // and the witness; the synced positions in the log's slots stay.
         let before = files_of(&self.world);
         let world = (0..).map(|seed| self.world.crash(crash, seed)).find(|world| {
             let db = world.fork().builder().memory_bytes(self.memory_bytes).open();
@@ -245,7 +246,7 @@ impl Maker {
 
 const SMALL: u64 = 128 << 10;
 
-/// Everything in the log, and nothing else was ever written.
+/// All items in the log; nothing else was ever written.
 pub(crate) fn log_only() -> State {
     let mut maker = in_log(60, None);
     maker.mark();
@@ -269,7 +270,7 @@ fn in_log(count: u32, prefixes: Option<Vec<Contents>>) -> Maker {
     maker
 }
 
-/// The process died; nothing was ever synced.
+/// The process was killed; nothing was ever synced.
 fn log_after_kill() -> State {
     let mut maker = in_log(60, Some(Vec::new()));
     maker.mark();
@@ -281,7 +282,7 @@ fn log_after_kill() -> State {
     maker.crashed("all in the log, killed", Crash::Process, Doubt::LastBatch)
 }
 
-/// The power went; half was synced.
+/// The power was cut; half of the writes were synced.
 fn log_after_power() -> State {
     let mut maker = in_log(40, Some(Vec::new()));
     maker.db.sync().expect("syncs");
@@ -291,7 +292,7 @@ fn log_after_power() -> State {
     maker.crashed("half synced, power cut", Crash::Power, Doubt::Unsynced)
 }
 
-/// Writes synced one by one, the first of them with a slot of the log behind it.
+/// Writes synced one by one; a slot of the log covers the first.
 fn synced_one_by_one(prefixes: Option<Vec<Contents>>) -> Maker {
     let mut maker = in_log(30, prefixes);
     maker.db.sync().expect("syncs");
@@ -305,19 +306,19 @@ fn synced_one_by_one(prefixes: Option<Vec<Contents>>) -> Maker {
     maker
 }
 
-/// The process died with every write synced: the witness vouches for the last.
+/// The process was killed with every write synced: the witness covers the last.
 fn synced_before_kill() -> State {
     synced_one_by_one(None).crashed("all synced, killed", Crash::Process, Doubt::None)
 }
 
-/// The power went with every write synced, and took the witness: a slot vouches for the first of the last
-/// page's, each record for those before it.
+/// The power was cut with every write synced, and the witness was lost. A slot covers the first write of the
+/// last page, and each record covers those before it.
 fn synced_before_power() -> State {
     let maker = synced_one_by_one(Some(Vec::new()));
     maker.crashed("all synced, power cut", Crash::Power, Doubt::Unsynced)
 }
 
-/// The power went when a keyspace had just been dropped.
+/// The power was cut just after a keyspace was dropped.
 fn dropped_before_power() -> State {
     let mut maker = in_log(30, Some(Vec::new()));
     maker.db.sync().expect("syncs");
@@ -401,7 +402,7 @@ fn compressed() -> State {
     maker.closed("compressed")
 }
 
-/// Tables that list their blocks by a model of the keys.
+/// Tables with learned block indexes.
 fn with_models() -> State {
     let mut maker = Maker::new(8 << 20);
     let left = maker.keyspace("left", &[("index_kind", 1), ("table_bytes", 1 << 20)]);
@@ -413,7 +414,7 @@ fn with_models() -> State {
     maker.closed("models")
 }
 
-/// Values longer than a page and than what the cache holds of one.
+/// Values longer than a page, and longer than the cache keeps of a value.
 fn with_large_values() -> State {
     let mut maker = Maker::new(2 << 20);
     maker.keyspace("left", &[]);
@@ -430,7 +431,7 @@ fn with_large_values() -> State {
     maker.closed("large values")
 }
 
-/// The process died while a snapshot was held, which had history tables written for it.
+/// The process was killed while a snapshot was held that has history tables.
 fn held_by_a_snapshot() -> State {
     let mut maker = Maker::new(256 << 10);
     maker.keyspace("left", &[]);
@@ -465,7 +466,7 @@ fn ingested() -> State {
     maker.closed("ingested")
 }
 
-/// The copy that a checkpoint made.
+/// A copy made by a checkpoint.
 fn checkpointed() -> State {
     let mut maker = Maker::new(SMALL);
     maker.keyspace("left", &[]);
@@ -494,7 +495,7 @@ fn cleared() -> State {
     maker.closed("cleared and dropped")
 }
 
-/// Opened three times: manifests and logs of several lives.
+/// Opened three times: manifests and logs of several processes.
 fn reopened() -> State {
     let mut maker = Maker::new(SMALL);
     maker.keyspace("left", &[]);
@@ -512,7 +513,7 @@ fn reopened() -> State {
     maker.closed("opened again and again")
 }
 
-/// Partitions in tables and in the log, among them one that was dropped and is there again.
+/// Partitions in tables and in the log, one of them dropped and made again.
 fn partitioned() -> State {
     let mut maker = Maker::new(SMALL);
     let events = divided(&maker.db, "events");
@@ -560,8 +561,8 @@ pub(crate) fn all() -> Vec<State> {
     makers.iter().map(|make| make()).collect()
 }
 
-/// A store of some 400 KiB: three keyspaces, several levels, items in the log; keys and values by the
-/// seed.
+/// A store of some 400 KiB: three keyspaces, several levels, items in the log; the seed chooses keys and
+/// values.
 pub(crate) fn larger(seed: u64) -> State {
     let mut maker = Maker::new(256 << 10);
     let mut rng = crate::rng::Rng::new(seed);

@@ -1,20 +1,20 @@
-//! A watchdog: what does not come to an end is told, and ends the process.
+//! A watchdog that reports a hanging case and aborts the process.
 //!
-//! It decides no verdict of a case that ends. It counts its own turns, one a second at most, and gives up on
-//! a case that was there for very many of them.
+//! It has no influence on a case that ends. It counts its own turns, at most one a second, and gives up on a
+//! case that was there for very many of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, Once};
 use std::time::Duration;
 
-/// Far above what any case takes on the slowest machine.
+/// Far more than any case takes on the slowest machine.
 const TURNS_MAX: u32 = 120;
 
 static WATCHED: Mutex<BTreeMap<u64, (u32, String)>> = Mutex::new(BTreeMap::new());
 static NEVER: Condvar = Condvar::new();
 static STARTED: Once = Once::new();
 
-/// What is being tried, until it is dropped.
+/// The case under test, until it is dropped.
 pub(crate) struct Watched(u64);
 
 pub(crate) fn over(what: String) -> Watched {

@@ -1,6 +1,6 @@
-//! What the parent does with what a killed child left: every acknowledged operation is there, of those that
-//! were submitted and not acknowledged a first part in the order of each thread, batches whole, and nothing
-//! else.
+//! Checks of the store that a killed child left. Every acknowledged operation is there. Of each thread's
+//! operations that were submitted and not acknowledged, a prefix is there. Batches are whole, and nothing
+//! else is there.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -12,19 +12,19 @@ use crate::rng::Rng;
 use super::plan::{Held, Item, Keys, Op, Plan, Space, apply, key, name, parse, value, version};
 use super::witness::{Own, THREADS, Witness};
 
-/// Everything in a store.
+/// The contents of a store.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Found {
     pub(crate) held: [Held; THREADS],
     pub(crate) names: BTreeSet<String>,
 }
 
-/// Reads a store at one moment, in both directions and key by key; every value is one that was written.
+/// Reads a store at one snapshot, in both directions and key by key; asserts that every value was written.
 pub(crate) fn read_all(db: &Db, rng: &mut Rng) -> Found {
     let mut found = Found::default();
     let now = db.snapshot();
     for info in db.keyspaces() {
-        // It may be dropped meanwhile, and then still be in the snapshot.
+        // It may be dropped meanwhile and still be in the snapshot.
         let Ok(keyspace) = db.keyspace(&info.name).and_then(|keyspace| keyspace.ordered()) else { continue };
         let at = keyspace.at(&now);
         let mut keys = 0;
@@ -46,10 +46,10 @@ pub(crate) fn read_all(db: &Db, rng: &mut Rng) -> Found {
     found
 }
 
-/// What is allowed of one thread: between so many operations and so many.
+/// For each thread, the range of operation counts that is allowed.
 pub(crate) type Allowed = [RangeInclusive<usize>; THREADS];
 
-/// What a crash may leave: after one of the process alone, or after a power cut.
+/// The kind of a crash: of the process alone, or a power cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Crash {
     Process,
@@ -64,11 +64,11 @@ pub(crate) fn allowed(witness: &Witness, crash: Crash) -> Allowed {
     })
 }
 
-/// Checks a state against what the witness says and the state before the life, and returns how many
-/// operations of each thread are in it, at least and at most.
+/// Checks a state against the witness and the state before this life of the child. Returns for each thread
+/// the least and largest number of operations that it contains.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the violation.
 pub(crate) fn check(
     witness: &Witness,
     before: &Found,
@@ -79,7 +79,7 @@ pub(crate) fn check(
     for (thread, place) in places.iter_mut().enumerate() {
         *place = self::place(witness, thread, before, found, place.clone())?;
     }
-    // What was acknowledged before another was submitted is there if the other is.
+    // An operation acknowledged before another was submitted is there if the other is.
     for (one, other) in (0..THREADS).flat_map(|one| (0..THREADS).map(move |other| (one, other))) {
         let (first_lost, after) = (*places[one].end(), *places[other].start());
         let Some(last_there) = after.checked_sub(1) else { continue };
@@ -98,7 +98,7 @@ pub(crate) fn check(
     Ok(places)
 }
 
-/// How many operations of the thread the state has.
+/// The number of the thread's operations in the state.
 fn place(
     witness: &Witness,
     thread: usize,
@@ -136,8 +136,8 @@ fn own_after(witness: &Witness, thread: usize, count: usize) -> Own {
     plan.own()
 }
 
-/// Checks which keyspaces there are: that one was made or dropped is so, whatever the crash, once it is
-/// acknowledged. Returns each thread's own.
+/// Checks which keyspaces exist: an acknowledged make or drop holds after any crash. Returns each thread's
+/// own keyspace.
 pub(crate) fn check_names(witness: &Witness, found: &Found) -> [Own; THREADS] {
     let counts = allowed(witness, Crash::Process);
     let mut unexplained = found.names.clone();
@@ -157,14 +157,14 @@ pub(crate) fn check_names(witness: &Witness, found: &Found) -> [Own; THREADS] {
         if let Some(name) = present(&own) {
             unexplained.remove(&name);
         }
-        // Names that were given out are not used again.
+        // Used names are not used again.
         Own { next: outcomes.iter().map(|own| own.next).max().unwrap_or(own.next), ..own }
     });
     assert!(unexplained.is_empty(), "keyspaces came back: {unexplained:?}");
     owns
 }
 
-/// Which keys differ from what was found, while operations are applied.
+/// The keys that differ from the found ones, while operations are applied.
 struct Differs<'f> {
     names: &'f BTreeSet<String>,
     thread: usize,
@@ -182,7 +182,7 @@ impl<'f> Differs<'f> {
     }
 
     fn compare(&mut self, item: Item) {
-        // Of a keyspace that is gone nothing is left to compare.
+        // Items of a dropped keyspace are not compared.
         let counts = match item.0 {
             Space::Own(_) => self.names.contains(&name(item.0, self.thread)),
             _ => true,
@@ -211,7 +211,7 @@ impl Keys for Differs<'_> {
     }
 }
 
-/// Whether anything was promised of a store that is not even made.
+/// Whether no operation was acknowledged, so that the store need not exist.
 pub(crate) fn promises_nothing(witness: &Witness, before: &Found) -> bool {
     *before == Found::default() && witness.acknowledged() == [0; THREADS]
 }
@@ -227,7 +227,7 @@ mod tests {
         _file: tempfile::TempDir,
     }
 
-    /// Three threads of 100 operations each, the last of each without an answer; everything is there.
+    /// Three threads of 100 operations each, the last of each unacknowledged; all are there.
     fn case() -> Case {
         let directory = tempfile::tempdir().unwrap();
         let orders = Orders { seed: 5, cycle: 1, closes_after: 1000, owns: [Own::default(); THREADS] };
@@ -255,7 +255,7 @@ mod tests {
         for (index, op) in Plan::new(5, 1, thread, Own::default()).take(count).enumerate() {
             apply(&op, version(1, thread, index), &mut held);
         }
-        // No keyspace of its own is found.
+        // The found state has no keyspaces of the threads' own.
         held.retain(|item, _| !matches!(item.0, Space::Own(_)));
         held
     }
@@ -264,8 +264,8 @@ mod tests {
         check(&case.witness, &Found::default(), &case.found, &allowed(&case.witness, crash)).is_err()
     }
 
-    /// Good states pass: all of it, the part before what was not acknowledged, after a power cut a part that
-    /// all threads agree on.
+    /// Valid states pass: all operations, all without an unacknowledged one, and after a power cut a prefix
+    /// that all threads agree on.
     #[test]
     fn good_states_pass() {
         let mut case = case();
@@ -277,8 +277,8 @@ mod tests {
         assert!(!is_refused(&case, Crash::Power));
     }
 
-    /// Bad states are refused: a lost write, one that came back, an older version, half a batch, one thread
-    /// behind what another did later, less than was synced.
+    /// Invalid states are refused: a lost write, a write that came back, an older version, half a batch, a
+    /// thread that lacks operations before another's later one, less than the synced operations.
     #[test]
     fn bad_states_are_refused() {
         let whole = case().found;
@@ -301,7 +301,7 @@ mod tests {
         refuses(Crash::Power, 1, &|held| *held = held_after(1, 60));
     }
 
-    /// A batch that is there in part is no state.
+    /// A state with a part of a batch is invalid.
     #[test]
     fn half_a_batch_is_refused() {
         let plan = Plan::new(5, 1, 0, Own::default());

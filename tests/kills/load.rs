@@ -1,4 +1,4 @@
-//! The child: a store under load until the process is killed, or until it has closed the store.
+//! The child: a store under load until the process is killed or has closed the store.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use super::witness::{COPIES_MAX, OPS_MAX, Orders, Own, Phase, THREADS, Witness};
 pub(crate) const WITNESS: &str = "TRINE_TEST_WITNESS";
 pub(crate) const IO: &str = "TRINE_TEST_IO";
 
-/// What the child does beside writing.
+/// The variable with the directory of the child's checkpoints.
 pub(crate) const COPIES: &str = "TRINE_TEST_COPIES";
 
-/// How parent and child open the store.
+/// The builder of the store, for parent and child.
 pub(crate) fn builder(data: &Path, io: &str) -> Builder {
     small(data).set("io", io)
 }
@@ -30,7 +30,7 @@ struct Life<'l> {
     orders: Orders,
 }
 
-/// The child's way in.
+/// The entry point of the child.
 pub(crate) fn child(data: &Path) {
     die_with_parent();
     let variable = |name: &str| std::env::var(name).unwrap();
@@ -101,7 +101,7 @@ impl Life<'_> {
     }
 }
 
-/// One thread, and what it knows that its keys hold since it began.
+/// One thread, and the contents of its keys since it began.
 struct Writer<'l> {
     life: &'l Life<'l>,
     thread: usize,
@@ -110,7 +110,7 @@ struct Writer<'l> {
     known: Known,
 }
 
-/// What a thread has written itself in this life; `None`: deleted.
+/// The writes of a thread in this life; `None`: deleted.
 #[derive(Default)]
 struct Known(std::collections::BTreeMap<Item, Option<u64>>);
 
@@ -222,7 +222,7 @@ impl<'l> Writer<'l> {
         if is_synced { batch.commit_with(Durability::Sync).unwrap() } else { batch.commit().unwrap() }
     }
 
-    /// What this thread has written last it also reads.
+    /// Asserts that the thread reads its own last writes.
     fn look(&self) {
         let own = self.plan.own().present;
         let is_there = |space: Space| !matches!(space, Space::Own(number) if Some(number) != own);

@@ -1,12 +1,12 @@
-//! Real kills: a process that works on a store with several threads is killed (SIGKILL) at any moment, while
-//! it opens, writes, flushes, merges or closes, and what it leaves is compared with what it was told.
+//! Real kills: a process that works on a store with several threads is killed (SIGKILL) at a random time,
+//! while it opens, writes, flushes, merges or closes. The remaining store is compared with the acknowledged
+//! operations.
 //!
-//! The store lives on over many kills. Each life of the child has a plan that a seed decides ([`plan`]); a
-//! mapped file outlives the child and says how far each thread was ([`witness`]). The parent opens what is
-//! left, half of the times for reading only, so that the next child has the recovery to do, and is killed
-//! amid it too.
+//! The store survives many kills. A seed decides the plan of each life of the child ([`plan`]). A mapped file
+//! outlives the child and records the progress of each thread ([`witness`]). The parent opens the store, half
+//! of the times for reading only, so that the next child does the recovery and may be killed during it.
 //!
-//! When a kill comes is the only thing that no seed decides. `TRINE_SCALE=n` makes n times as many cycles.
+//! Only the times of the kills are not decided by a seed. `TRINE_SCALE=n` makes n times as many cycles.
 
 pub(crate) mod check;
 pub(crate) mod load;
@@ -28,18 +28,18 @@ use check::{Allowed, Crash, Found, allowed, check, check_names, promises_nothing
 use load::{COPIES, IO, WITNESS, builder};
 use witness::{COPIES_MAX, OPS_MAX, Orders, Own, Phase, THREADS, Witness};
 
-/// Kills of one test.
+/// The kills of one test.
 const CYCLES: u64 = 18;
-/// How long a phase may take to begin before the child is taken for hung, in waits of [`LOOK`].
+/// The most waits of [`LOOK`] for a phase to begin before the child is taken for hung.
 const LOOKS_MAX: u32 = 600_000;
 const LOOK: Duration = Duration::from_micros(100);
 
-/// When the kill comes.
+/// The time of the kill.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// So long after a phase began.
+    /// This long after a phase began.
     After(Phase, Duration),
-    /// Once the threads together have made so many operations.
+    /// Once all threads together have made this many operations.
     Operations(usize),
 }
 
@@ -56,7 +56,7 @@ impl Moment {
         }
     }
 
-    /// Operations of a thread after which the child closes the store.
+    /// The operations of a thread before the child closes the store.
     fn closes_after(self, rng: &mut Rng) -> usize {
         match self {
             Moment::After(Phase::Closing, _) => 1 + rng.below(1000),
@@ -64,7 +64,7 @@ impl Moment {
         }
     }
 
-    /// Waits until it has come.
+    /// Waits for the time.
     fn wait(self, child: &Running, witness: &Witness) {
         let go_on = |time| {
             if let Some(complaints) = child.let_go_on(time) {
@@ -91,26 +91,26 @@ impl Moment {
     }
 }
 
-/// A store that is killed again and again.
+/// A store that is killed repeatedly.
 struct Victim {
-    /// Where witness and checkpoints are.
+    /// The directory of witness and checkpoints.
     beside: PathBuf,
     data: PathBuf,
     io: &'static str,
     seed: u64,
     cycle: u64,
     rng: Rng,
-    /// What it held when it was last looked at.
+    /// The contents when it was last checked.
     before: Found,
     owns: [Own; THREADS],
     tally: Tally,
 }
 
-/// What was done, to be told.
+/// Counts for the report.
 #[derive(Default, Debug)]
 struct Tally {
     kills: u64,
-    /// By the phase that the child was in.
+    /// Kills by the child's phase.
     phases: [u64; 5],
     operations: usize,
     in_doubt_done: usize,
@@ -133,7 +133,7 @@ impl Victim {
         }
     }
 
-    /// One life of the child, to its end by `end`, which is told the directory of the store.
+    /// Runs one life of the child, until `end` ends it.
     fn live(&mut self, with_copies: bool, end: impl FnOnce(Running)) -> Witness {
         self.cycle += 1;
         let moment = Moment::choose(&mut self.rng);
@@ -152,13 +152,13 @@ impl Victim {
         witness
     }
 
-    /// Opens what is left and compares it.
+    /// Opens the store and compares it.
     fn look(&mut self, witness: &Witness, crash: Crash) {
         let is_read_only = self.rng.one_in(2);
         let access = if is_read_only { Access::ReadOnly } else { Access::ReadWrite };
         let db = match builder(&self.data, self.io).access(access).open() {
             Ok(db) => db,
-            // The first child may not have come so far that there is a store.
+            // The first child may have been killed before it made a store.
             Err(Error::Missing { .. }) if is_read_only && promises_nothing(witness, &self.before) => return,
             Err(error) => panic!("it does not open: {error}"),
         };
@@ -182,7 +182,7 @@ impl Victim {
         self.before = found;
     }
 
-    /// A checkpoint is whole or no store, and whole once it was acknowledged.
+    /// Checks a checkpoint: it is whole or absent, and whole if it was acknowledged.
     fn look_at_copy(&mut self, witness: &Witness, copy: usize) {
         let path = self.beside.join(format!("copy {copy}"));
         if let Some(made) = witness.copy(copy) {
@@ -205,19 +205,19 @@ impl Victim {
     }
 }
 
-/// How many times as much the environment asks for.
+/// The factor set in the environment.
 fn scale() -> u64 {
     std::env::var("TRINE_SCALE").map_or(1, |text| text.parse().unwrap())
 }
 
-/// Stores of several seeds, each killed as often as the small number says.
+/// Kills the stores of several seeds, [`CYCLES`] times each.
 fn kill(io: &'static str, first_seed: u64) {
     for round in 0..scale() {
         kill_one(io, first_seed + round);
     }
 }
 
-/// One store; how often it was killed.
+/// Kills the store of one seed repeatedly; returns the number of kills.
 fn kill_one(io: &'static str, seed: u64) -> u64 {
     let scratch = Scratch::new();
     let mut victim = Victim::new(scratch.root(), &scratch.data(), io, seed);
@@ -231,7 +231,7 @@ fn kill_one(io: &'static str, seed: u64) -> u64 {
     victim.tally.kills
 }
 
-/// Tells the seed of a test that panics.
+/// Reports the seed of a test that panics.
 struct Told {
     io: &'static str,
     seed: u64,
@@ -248,26 +248,26 @@ impl Drop for Told {
     }
 }
 
-/// Nothing acknowledged is lost, nothing else is there, however often the process is killed, where reads go
-/// out through io_uring.
+/// Under any number of kills, no acknowledged operation is lost and nothing else is there, with reads through
+/// io_uring.
 #[test]
 fn kills_lose_nothing_with_a_ring() {
     kill("ring", 1000);
 }
 
-/// The same where they go out through threads.
+/// The same with reads by a thread pool.
 #[test]
 fn kills_lose_nothing_with_a_pool() {
     kill("pool", 2_000_000);
 }
 
-/// The same where they go one after another.
+/// The same with one read after another.
 #[test]
 fn kills_lose_nothing_with_pread() {
     kill("pread", 4_000_000);
 }
 
-/// Stores of any seeds, by every way to read.
+/// Stores of any seeds, with every read method.
 #[test]
 #[ignore = "on request: as long as one likes"]
 fn torture_kills() {

@@ -1,9 +1,9 @@
-//! What a thread of the child does: decided by its seed alone, so that the parent can tell, of any number of
-//! operations, what they leave.
+//! The operations of a thread of the child. The seed alone decides them, so that the parent can compute the
+//! result of any number of operations.
 //!
-//! Every key belongs to one thread. In `left` a thread's keys lie together, so that it may delete ranges; in
-//! `right` and `ingested` those of all threads are mixed. Each thread also makes and drops keyspaces of its
-//! own.
+//! Every key belongs to one thread. In `left` a thread's keys are adjacent, so that it may delete ranges; in
+//! `right` and `ingested` those of all threads are interleaved. Each thread also makes and drops keyspaces of
+//! its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::rng::Rng;
 
 use super::witness::Own;
 
-/// Keys that a thread has in a keyspace.
+/// The keys of a thread in a keyspace.
 pub(crate) const NUMBERS: usize = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum Space {
 
 pub(crate) type Item = (Space, u16);
 
-/// What a thread's keys hold: the version of each that is there.
+/// The contents of a thread's keys: the version of each present key.
 pub(crate) type Held = BTreeMap<Item, u64>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ pub(crate) enum Op {
         changes: Vec<Change>,
         is_synced: bool,
     },
-    /// Ascending.
+    /// In ascending order.
     Ingest(Vec<u16>),
     Sync,
     Make(u32),
@@ -51,7 +51,8 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Once it is acknowledged, everything acknowledged before it survives a power cut.
+    /// Whether its acknowledgement means that it and all acknowledged operations before it survive a power
+    /// cut.
     pub(crate) fn is_durable(&self) -> bool {
         matches!(self, Op::Sync | Op::Ingest(_) | Op::Write { is_synced: true, .. })
     }
@@ -66,7 +67,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(seed: u64, cycle: u64, thread: usize, own: Own) -> Plan {
         let mut rng = Rng::new(seed ^ cycle << 8 ^ (thread as u64) << 40);
-        // Seeds beside each other must not begin alike.
+        // Adjacent seeds must not begin alike.
         rng.u64();
         Plan { rng, own }
     }
@@ -150,12 +151,12 @@ impl Iterator for Plan {
     }
 }
 
-/// The version that an operation writes: nothing else ever has it.
+/// The version that an operation writes; no other operation writes it.
 pub(crate) fn version(cycle: u64, thread: usize, op: usize) -> u64 {
     cycle << 40 | (thread as u64) << 32 | op as u64
 }
 
-/// Has `put` and `remove` do to each key what the operation does.
+/// Applies an operation to `held`, with `version` for its puts.
 pub(crate) fn apply(op: &Op, version: u64, held: &mut impl Keys) {
     match op {
         Op::Sync | Op::Make(_) | Op::Drop(_) => {}
@@ -212,7 +213,7 @@ pub(crate) fn key(space: Space, thread: usize, number: u16) -> String {
     }
 }
 
-/// Thread, keyspace and number of a key that was found.
+/// The thread, keyspace and number of a key that was found.
 pub(crate) fn parse(name: &str, key: &[u8]) -> Option<(usize, Item)> {
     let key = std::str::from_utf8(key).ok()?;
     let mut words = name.split(' ');
@@ -231,7 +232,7 @@ pub(crate) fn parse(name: &str, key: &[u8]) -> Option<(usize, Item)> {
     Some((thread.parse().ok()?, (space, number.parse().ok()?)))
 }
 
-/// The value of a version: most are small, some take several blocks, a few are stored apart.
+/// The value of a version: most are small, some take several blocks, a few are stored separately.
 pub(crate) fn value(version: u64, key: &str) -> Vec<u8> {
     let mut rng = Rng::new(version ^ u64::from(crc32c::crc32c(key.as_bytes())) << 20);
     let length = match rng.below(400) {
@@ -249,7 +250,7 @@ pub(crate) fn value(version: u64, key: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Names and keys are told back; a seed decides the plan; versions are apart.
+    /// Names and keys can be parsed back, the seed decides the plan, and versions differ.
     #[test]
     fn plans_can_be_told_again() {
         for item in [(Space::Left, 7), (Space::Right, 0), (Space::Ingested, 249), (Space::Own(3), 12)] {

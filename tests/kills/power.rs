@@ -1,10 +1,10 @@
-//! Power cuts on a real file system: ext4 on a loop device, ended without its journal being written, which is
-//! what xfstests do to simulate a crash. Whatever was only in the kernel's memory is lost, and the next mount
-//! replays the journal.
+//! Power cuts on a real file system: ext4 on a loop device, shut down without writing its journal, as
+//! xfstests simulate a crash. All data only in the kernel's memory is lost, and the next mount replays the
+//! journal.
 //!
-//! The process that mounts has a mount namespace of its own and loop devices that go with their last use, so
-//! that nothing of it outlives the process, whatever ends it. Skipped, with a word, where that is not
-//! allowed.
+//! The process that mounts has a mount namespace of its own, and loop devices that are freed with their last
+//! use. So nothing of it outlives the process, however it ends. Without the permission to mount, the test is
+//! skipped with a message.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -21,22 +21,22 @@ const CYCLES: u64 = 10;
 const DISK_BYTES: u64 = 192 << 20;
 const SKIPPED: &str = "skipped:";
 
-/// Runs a program of the system; `false` if it fails or is not there.
+/// Runs a system program; `false` if it fails or does not exist.
 fn does(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The disk image, and where it is mounted.
+/// The disk image and its mount point.
 struct Disk {
     image: String,
     mounted: String,
 }
 
 impl Disk {
-    /// Places for both in a new directory, the image's in memory, so that the many syncs are none of a
-    /// device; `None`, told why, where nobody may mount.
+    /// Makes the directories for both. The image is in memory, so that the many syncs reach no device. Prints
+    /// the reason and returns `None` if mounting is not permitted.
     fn new(data: &Path) -> Option<Disk> {
         fs::create_dir(data).unwrap();
         let at = |name: &str| data.join(name).into_os_string().into_string().unwrap();
@@ -50,7 +50,8 @@ impl Disk {
         Some(Disk { image: format!("{memory}/image"), mounted })
     }
 
-    /// Makes an empty file system, mounted with these options; `false`, told why, where that cannot be.
+    /// Makes an empty file system and mounts it with these options. Prints the reason and returns `false` if
+    /// that fails.
     fn make(&self, options: &str) -> bool {
         File::create(&self.image).and_then(|file| file.set_len(DISK_BYTES)).unwrap();
         if !does("mkfs.ext4", &["-q", "-F", &self.image]) {
@@ -72,13 +73,13 @@ impl Disk {
         assert!(does("umount", &[&self.mounted]), "nobody uses it");
     }
 
-    /// Nothing more reaches the device.
+    /// Cuts the power: no more writes reach the device.
     fn cut(&self) -> std::io::Result<()> {
         end_file_system(&File::open(&self.mounted)?)
     }
 }
 
-/// The process with the namespace.
+/// The process with the mount namespace.
 pub(crate) fn machine(data: &Path) {
     let Some(disk) = Disk::new(data) else { return };
     for seed in 6_000_000..6_000_000 + scale() {
@@ -107,8 +108,7 @@ pub(crate) fn machine(data: &Path) {
     }
 }
 
-/// After the power was cut everything synced is there, and of the rest a first part that all threads agree
-/// on.
+/// After a power cut all synced operations are there, and of the others a prefix that all threads agree on.
 #[test]
 fn power_cuts_lose_nothing_synced() {
     let scratch = Scratch::new();
@@ -123,7 +123,7 @@ fn power_cuts_lose_nothing_synced() {
     assert!(output.status.success(), "{complaint}");
 }
 
-/// The process with the namespace, and with the store.
+/// The process with the mount namespace and the store.
 pub(crate) fn ended(data: &Path) {
     let Some(disk) = Disk::new(data) else { return };
     for options in ["loop", "loop,nodelalloc", "loop,data=journal"] {
@@ -133,11 +133,12 @@ pub(crate) fn ended(data: &Path) {
         let path = data.join("disk/store");
         let db = trine::Db::builder(&path).memory_bytes(32 << 20).open().unwrap();
         let space = db.ordered("space").open().unwrap();
-        // So much that the end of the log is mapped.
+        // Enough writes that the end of the log is mapped.
         let put = |from: u32| (from..from + 9000).map(|key| space.put(key.to_be_bytes(), [7; 50])).collect();
         let done: Vec<_> = put(0);
         assert!(done.iter().all(Result::is_ok));
-        // As the kernel does in its own time: what was written is clean then, and the next store is a fault.
+        // The kernel writes back in its own time: the pages are clean then, and the next store to them
+        // faults.
         for entry in fs::read_dir(&path).unwrap() {
             File::open(entry.unwrap().path()).unwrap().sync_data().unwrap();
         }
@@ -148,13 +149,13 @@ pub(crate) fn ended(data: &Path) {
         let _: Vec<trine::Result<()>> = put(9000);
         assert_eq!(space.get(5u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 50][..]), "reads go on");
         drop(space);
-        // It may fail, as what it would write has no place.
+        // It may fail, because its writes have no device.
         let _ = db.close();
         disk.unmount();
     }
 }
 
-/// A file system that ends below an open store is an error to who writes, and no signal.
+/// The shutdown of a file system under an open store is an error for the writer, and no signal.
 #[test]
 fn a_file_system_that_ends_ends_no_process() {
     let scratch = Scratch::new();

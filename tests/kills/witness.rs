@@ -1,9 +1,9 @@
-//! The witness: what the child says it is about to do and what it was told was done, in memory that outlives
-//! it.
+//! The witness: a record of the child's submitted and acknowledged operations, in memory that outlives the
+//! child.
 //!
-//! A mapped file of words. The child counts an operation as submitted before it makes the call and as
-//! acknowledged after it returned; both also take a ticket of one counter, so that operations of different
-//! threads can be put in order. The parent maps the same file and reads it when the child is gone.
+//! It is a mapped file of words. The child counts an operation as submitted before it makes the call and as
+//! acknowledged after the call returned. Both also take a ticket from one counter, so that operations of
+//! different threads can be ordered. The parent maps the same file and reads it when the child has ended.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::raw::SharedWords;
 
-/// Threads of the child that write.
+/// The writing threads of the child.
 pub(crate) const THREADS: usize = 3;
-/// Operations of one thread in one life of the child.
+/// The most operations of one thread in one life of the child.
 pub(crate) const OPS_MAX: usize = 20_000;
-/// Checkpoints that one life of the child makes.
+/// The most checkpoints in one life of the child.
 pub(crate) const COPIES_MAX: usize = 2;
 
 const PHASE_AT: usize = 0;
@@ -37,7 +37,7 @@ const OWN: usize = 3;
 const NEXT_OWN: usize = 4;
 const NO_OWN: u64 = u64::MAX;
 
-/// How far the child is.
+/// The progress of the child.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Phase {
     Started,
@@ -49,39 +49,39 @@ pub(crate) enum Phase {
 
 const PHASES: [Phase; 5] = [Phase::Started, Phase::Opening, Phase::Loading, Phase::Closing, Phase::Closed];
 
-/// What a life of the child is to do, besides what the seed says.
+/// The orders for a life of the child, besides its seed's plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orders {
     pub(crate) seed: u64,
     pub(crate) cycle: u64,
-    /// Each thread ends after so many operations, and the store is closed.
+    /// The operations after which each thread ends and the store is closed.
     pub(crate) closes_after: usize,
     pub(crate) owns: [Own; THREADS],
 }
 
-/// A thread's own keyspace, which it makes and drops; each has a name of its own.
+/// The thread's own keyspace, which it makes and drops; each one has a new name.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Own {
     pub(crate) present: Option<u32>,
     pub(crate) next: u32,
 }
 
-/// How many operations of a thread there are of each kind.
+/// The numbers of a thread's operations by status.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Counts {
     pub(crate) submitted: usize,
     pub(crate) acknowledged: usize,
-    /// Of the acknowledged, those that survive a power cut.
+    /// The acknowledged ones that survive a power cut.
     pub(crate) synced: usize,
 }
 
-/// How far a checkpoint is: begun, and returned.
+/// The progress of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Copy {
     pub(crate) is_done: bool,
-    /// Acknowledged before it began, of each thread.
+    /// For each thread, the operations acknowledged before it began.
     pub(crate) from: [usize; THREADS],
-    /// Submitted when it had returned.
+    /// For each thread, the operations submitted when it had returned.
     pub(crate) to: [usize; THREADS],
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// A new file.
+    /// Makes a new file.
     pub(crate) fn new(path: &Path, orders: &Orders) -> Witness {
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(true).read(true).write(true).open(path).unwrap();
@@ -107,7 +107,7 @@ impl Witness {
         witness
     }
 
-    /// A file that is there.
+    /// Opens an existing file.
     pub(crate) fn open(path: &Path) -> Witness {
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
         Witness { shared: SharedWords::map(&file, WORDS) }
@@ -136,19 +136,19 @@ impl Witness {
         PHASES[self.word(PHASE_AT).load(Ordering::SeqCst) as usize]
     }
 
-    /// The next operation of the thread is about to be made.
+    /// Records that the thread is about to make this operation.
     pub(crate) fn submit(&self, thread: usize, op: usize) {
         self.ticket_word(thread, op, 0).store(self.next_ticket(), Ordering::SeqCst);
         self.of(thread, SUBMITTED).store(op as u64 + 1, Ordering::SeqCst);
     }
 
-    /// It has returned.
+    /// Records that the operation has returned.
     pub(crate) fn acknowledge(&self, thread: usize, op: usize) {
         self.ticket_word(thread, op, 1).store(self.next_ticket(), Ordering::SeqCst);
         self.of(thread, ACKNOWLEDGED).store(op as u64 + 1, Ordering::SeqCst);
     }
 
-    /// What every thread had acknowledged survives a power cut.
+    /// Records that these acknowledged operations survive a power cut.
     pub(crate) fn synced(&self, counts: [usize; THREADS]) {
         for (thread, count) in counts.into_iter().enumerate() {
             self.of(thread, SYNCED).fetch_max(count as u64, Ordering::SeqCst);
@@ -157,7 +157,7 @@ impl Witness {
 
     pub(crate) fn counts(&self, thread: usize) -> Counts {
         let get = |what: usize| self.of(thread, what).load(Ordering::SeqCst) as usize;
-        // In this order: another thread goes on counting.
+        // In this order, because another thread continues to count.
         let (synced, acknowledged) = (get(SYNCED), get(ACKNOWLEDGED));
         Counts { submitted: get(SUBMITTED), acknowledged, synced }
     }
@@ -170,7 +170,7 @@ impl Witness {
         std::array::from_fn(|thread| self.counts(thread).submitted)
     }
 
-    /// Tickets of an operation: when it was submitted, and when it was acknowledged if it was.
+    /// The tickets of an operation: of its submission, and of its acknowledgement if there is one.
     pub(crate) fn tickets(&self, thread: usize, op: usize) -> (u64, Option<u64>) {
         let get = |which| self.ticket_word(thread, op, which).load(Ordering::SeqCst);
         (get(0), (op < self.counts(thread).acknowledged).then(|| get(1)))

@@ -1,22 +1,21 @@
-//! Whether a history of concurrent calls is one that could have come about by making them one after the
-//! other, each at some moment between its begin and its end (M. Herlihy, J. Wing, "Linearizability", TOPLAS
-//! 1990).
+//! Linearizability: whether a history of concurrent calls could result from a sequence of the calls, each
+//! made at some moment between its begin and its end (M. Herlihy, J. Wing, "Linearizability", TOPLAS 1990).
 //!
-//! Two checkers. [`find_order`] searches for such an order (J. Wing, C. Gong, "Testing and Verifying
-//! Concurrent Objects", 1993), with what was tried before remembered (G. Lowe, "Testing for linearizability",
-//! 2017). Each thread makes one call at a time, so what is already in order is a number of calls for each
-//! thread. [`is_stale`] looks at one key's gets and writes of unique values, in the time that sorting takes:
-//! what it finds is a fault, what it does not find may be one.
+//! There are two checkers. [`find_order`] searches for such an order (J. Wing, C. Gong, "Testing and
+//! Verifying Concurrent Objects", 1993) and remembers the states it has tried (G. Lowe, "Testing for
+//! linearizability", 2017). Each thread makes one call at a time, so a prefix of the order is a number of
+//! calls for each thread. [`is_stale`] checks the gets and writes of unique values of one key, in the time of
+//! a sort. It reports only real faults, but not all.
 //!
-//! A call without an end was under way when the process was killed: it is in the order or not.
+//! A call without an end was in flight when the process was killed: it may be in the order or not.
 
 use std::collections::HashSet;
 
 pub(crate) const KEYS: usize = 4;
-/// The key that is in a keyspace of its own, which is dropped and made again.
+/// The key in a keyspace of its own, which is dropped and made again.
 pub(crate) const SIDE: usize = KEYS - 1;
 
-/// What a key holds: 0 for nothing; every write has a value of its own.
+/// The value of each key, 0 if absent; every write has a unique value.
 pub(crate) type State = [u64; KEYS];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,17 +23,17 @@ pub(crate) enum Call {
     Get(usize),
     Put(usize, u64),
     Delete(usize),
-    /// Both or none.
+    /// A batch of two puts.
     PutBoth(usize, usize, u64),
-    /// Two keys of one snapshot.
+    /// Gets of two keys at one snapshot.
     GetBoth(usize, usize),
-    /// Keys from the first to before the second.
+    /// The keys from the first up to the second, exclusive.
     DeleteRange(usize, usize),
     /// Drops the keyspace that holds [`SIDE`].
     DropSide,
-    /// Drops the partitions that hold keys from the first to before the second.
+    /// Drops the partitions of the keys from the first up to the second, exclusive.
     DropPartitions(usize, usize),
-    /// All keys in one checkpoint.
+    /// Reads all keys in one checkpoint.
     Checkpoint,
 }
 
@@ -44,7 +43,7 @@ pub(crate) struct Event {
     pub(crate) begin: u64,
     /// `u64::MAX`: never.
     pub(crate) end: u64,
-    /// The values that were read; all of them from a checkpoint.
+    /// The values read; a checkpoint has all of them.
     pub(crate) result: State,
 }
 
@@ -56,7 +55,7 @@ impl Event {
         self.end != u64::MAX
     }
 
-    /// The state after the call, if it could have returned what it did.
+    /// The state after the call; `None` if the call could not have returned its result.
     fn apply(&self, mut state: State) -> Option<State> {
         let is_right = match self.call {
             Call::Get(key) => !self.is_over() || state[key] == self.result[0],
@@ -87,7 +86,7 @@ impl Event {
     }
 }
 
-/// Whether the calls have an order.
+/// Whether the calls have a valid order.
 pub(crate) fn find_order(history: &History) -> bool {
     let mut tried: HashSet<(Vec<usize>, State)> = HashSet::new();
     let mut open = vec![(vec![0; history.len()], [0; KEYS])];
@@ -96,7 +95,7 @@ pub(crate) fn find_order(history: &History) -> bool {
         if (0..history.len()).all(|thread| next(thread).is_none_or(|event| !event.is_over())) {
             return true;
         }
-        // Whoever comes next began before any other that is still to come had ended.
+        // The next call must begin before any other remaining call ends.
         let first_end = (0..history.len()).filter_map(next).map(|event| event.end).min();
         for thread in 0..history.len() {
             let Some(event) = next(thread).filter(|event| Some(event.begin) <= first_end) else { continue };
@@ -111,8 +110,8 @@ pub(crate) fn find_order(history: &History) -> bool {
     false
 }
 
-/// Whether a get of the key has what it cannot have: a value of nobody or of a put that began later, one that
-/// was certainly overwritten before the get began, or one older than what an earlier get had.
+/// Whether a get of the key returned an impossible value: one never written or of a put that began later, one
+/// certainly overwritten before the get began, or one older than an earlier get's.
 pub(crate) fn is_stale(history: &History, key: usize) -> bool {
     let events: Vec<&Event> = history.iter().flatten().collect();
     let written = |event: &Event| match event.call {
@@ -136,11 +135,11 @@ pub(crate) fn is_stale(history: &History, key: usize) -> bool {
         .filter_map(|event| read(event).filter(|value| *value != 0).map(|value| (*event, value)))
         .collect();
     reads.sort_by_key(|(event, _)| event.begin);
-    // The latest begin of a write that had ended: what ended before it is overwritten.
+    // The latest begin of the writes that have ended: values of writes that ended before it are overwritten.
     let mut ended: Vec<&Event> =
         events.iter().copied().filter(|event| event.is_over() && written(event).is_some()).collect();
     ended.sort_by_key(|event| event.end);
-    // Writes that earlier gets have shown to be in place, likewise.
+    // Likewise for writes whose values earlier gets have returned.
     let mut shown: Vec<(u64, u64)> = Vec::new();
     let (mut next_ended, mut newest_begin) = (0, 0);
     for (get, value) in &reads {
@@ -181,8 +180,8 @@ mod tests {
 
     const NEVER: u64 = u64::MAX;
 
-    /// Histories that are in order: gets beside a put may have the old or the new, a call that never ended
-    /// may count or not, and a pair is there whole.
+    /// Valid histories: a get concurrent with a put may return the old or the new value, a call in flight may
+    /// count or not, and a batch is there whole.
     #[test]
     fn good_histories_pass() {
         let both = event(Call::PutBoth(0, 1, 7), 1, 4, [0; 2]);
@@ -204,22 +203,22 @@ mod tests {
         }
     }
 
-    /// Histories that no order explains, and which of them the quick checker sees too.
+    /// Histories without a valid order, and whether the quick checker finds them too.
     #[test]
     fn bad_histories_are_refused() {
         let both = event(Call::PutBoth(0, 1, 7), 1, 4, [0; 2]);
         let snapshot = |begin, result| event(Call::GetBoth(0, 1), begin, begin + 8, result);
         for (history, is_quick) in [
-            // An acknowledged write that is lost.
+            // A lost acknowledged write.
             (vec![vec![put(0, 5, 1, 2)], vec![get(0, 0, 3, 4)]], false),
-            // One that is lost for an older one.
+            // A write lost in favour of an older one.
             (vec![vec![put(0, 5, 1, 2), put(0, 6, 3, 4)], vec![get(0, 5, 5, 6)]], true),
-            // A value of nobody, and one read before it was put.
+            // A value never written, and one read before it was put.
             (vec![vec![get(0, 9, 1, 2)]], true),
             (vec![vec![get(0, 5, 1, 2)], vec![put(0, 5, 3, 4)]], true),
-            // New, then old, beside the put.
+            // The new value and then the old one, concurrent with the put.
             (vec![vec![put(0, 1, 1, 2), put(0, 5, 3, 20)], vec![get(0, 5, 4, 5), get(0, 1, 6, 7)]], true),
-            // Two threads that see two puts in two orders.
+            // Two threads that see two puts in different orders.
             (
                 vec![
                     vec![put(0, 1, 1, 20)],
@@ -228,12 +227,12 @@ mod tests {
                 ],
                 false,
             ),
-            // Half a pair, in a snapshot and in two gets.
+            // Half a batch, in a snapshot and in two gets.
             (vec![vec![both], vec![snapshot(2, [7, 0])]], false),
             (vec![vec![both], vec![get(0, 7, 2, 3), snapshot(5, [7, 0])]], false),
-            // A snapshot of two moments.
+            // A snapshot of two different times.
             (vec![vec![put(0, 1, 1, 2), put(1, 2, 3, 4)], vec![snapshot(1, [0, 2])]], false),
-            // What was deleted comes back, after a crash too.
+            // A deleted value comes back, after a crash too.
             (vec![vec![put(0, 5, 1, 2), event(Call::Delete(0), 3, 4, [0; 2])], vec![get(0, 5, 5, 6)]], true),
             (
                 vec![
@@ -243,7 +242,7 @@ mod tests {
                 ],
                 true,
             ),
-            // A checkpoint with a drop and without the write that came before it.
+            // A checkpoint that has a drop but not the write before it.
             (
                 vec![
                     vec![put(SIDE, 5, 1, 2), put(0, 6, 3, 4), event(Call::DropSide, 5, 6, [0; 2])],
@@ -259,7 +258,7 @@ mod tests {
                 ],
                 false,
             ),
-            // A drop of partitions that took one key and not the other, and one whose keys come back.
+            // A drop of partitions that removed one key and not the other, and one whose keys come back.
             (
                 vec![
                     vec![both, event(Call::DropPartitions(0, 2), 5, 8, [0; 2])],
@@ -275,7 +274,7 @@ mod tests {
                 ],
                 true,
             ),
-            // A call under way that counted, and then did not.
+            // A call in flight that took effect and then did not.
             (vec![vec![put(0, 5, 1, NEVER)], vec![get(0, 5, 2, 3)], vec![get(0, 0, 30, 31)]], false),
         ] {
             assert!(!find_order(&history), "{history:?}");

@@ -1,11 +1,11 @@
-//! Linearizability: several threads call a real store, every call with its begin and end is recorded, the
-//! process is killed amid it, the store opened again and read; then one order of the calls must explain what
-//! each of them returned ([`check`]).
+//! Linearizability: several threads call a real store, and the begin and end of every call is recorded. The
+//! process is killed during this, and the store is reopened and read. One order of the calls must then
+//! explain their results ([`check`]).
 //!
-//! The recording is in memory that outlives the child. A round has four keys of its own, and is a history of
-//! its own; what is read after the crash ends each of them. In some cycles one of the keys is in a keyspace
-//! that is dropped and made again beside checkpoints; in others keys divide the keyspace, a round has two
-//! partitions, and these are dropped. `TRINE_SCALE=n` makes n times as many.
+//! The record is in memory that outlives the child. A round has four keys of its own and is a separate
+//! history, which ends with a read of its keys after the crash. In some cycles one of the keys is in a
+//! keyspace that is dropped and made again beside checkpoints. In others the keyspace is partitioned by key,
+//! a round has two partitions, and these are dropped. `TRINE_SCALE=n` makes n times as many.
 
 mod check;
 
@@ -29,10 +29,10 @@ const SEED: &str = "TRINE_TEST_SEED";
 const LAYOUT: &str = "TRINE_TEST_LAYOUT";
 
 const THREADS: usize = 3;
-/// Calls of a thread in a round.
+/// The calls of a thread in a round.
 const CALLS: usize = 24;
 const ROUNDS: usize = 60;
-/// Kills.
+/// The kills of a test.
 const CYCLES: u64 = 6;
 
 const CLOCK_AT: usize = 0;
@@ -40,21 +40,21 @@ const CALLS_AT: usize = 8;
 const CALL_WORDS: usize = 10;
 const WORDS: usize = CALLS_AT + ROUNDS * THREADS * CALLS * CALL_WORDS;
 
-/// Where the keys of a round are.
+/// The keyspaces of a round's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Layout {
-    /// [`SIDE`] in a keyspace of its own, which is dropped; the others in one that all rounds share.
+    /// [`SIDE`] in a keyspace of its own, which is dropped; the others in one shared by all rounds.
     Side,
-    /// Two and two in partitions of a keyspace that all rounds share and their keys divide.
+    /// Two keys in each partition of a keyspace partitioned by key, shared by all rounds.
     Partitions,
 }
 
-/// Keys of a partition.
+/// The keys of a partition.
 const PARTITION_KEYS: usize = 2;
-/// Bytes that name a partition.
+/// The length of a partition's name.
 const PREFIX_BYTES: usize = 5;
 
-/// Looks of a tenth of a millisecond until the child has to have come so far.
+/// The most waits, of a tenth of a millisecond each, for the child's progress.
 const LOOKS_MAX: u32 = 600_000;
 
 struct Recording {
@@ -82,7 +82,7 @@ impl Recording {
         &self.shared.words()[at..at + CALL_WORDS]
     }
 
-    /// The begin is written last of what comes before the call, the end last of what comes after it.
+    /// The begin is written after all other words of the call, and the end after all words of the result.
     fn begin(&self, words: &[AtomicU64], call: Call) {
         let parts = match call {
             Call::Get(key) => [1, key as u64, 0, 0],
@@ -142,7 +142,7 @@ impl Layout {
         }
     }
 
-    /// The keyspace that holds [`SIDE`]: one that is there.
+    /// Opens the keyspace that holds [`SIDE`], or makes it.
     fn open_side(self, db: &Db, space: &Keyspace<Ordered>, round: usize) -> Keyspace<Ordered> {
         match self {
             Layout::Side => db.ordered(&side(round)).open().unwrap(),
@@ -160,7 +160,7 @@ fn number(value: Option<trine::Value>) -> u64 {
     value.map_or(0, |value| u64::from_le_bytes(*value.first_chunk().expect("values have eight bytes")))
 }
 
-/// The child's way in.
+/// The entry point of the child.
 pub(crate) fn child(data: &Path) {
     die_with_parent();
     let recording = Recording::open(Path::new(&std::env::var_os(RECORDING).unwrap()));
@@ -182,7 +182,7 @@ pub(crate) fn child(data: &Path) {
                             let call = choose(&mut rng, layout, value);
                             let words = recording.words(round, thread, index);
                             recording.begin(words, call);
-                            // The copy is read after the call that made it has ended.
+                            // The checkpoint is read after its call has ended.
                             let mut end = 0;
                             let made = || end = recording.tick();
                             let result = make(db, (space, layout, data), (round, value), call, made);
@@ -229,7 +229,7 @@ fn choose(rng: &mut Rng, layout: Layout, value: u64) -> Call {
     }
 }
 
-/// Makes a call; `made` is told when it has ended.
+/// Makes a call; calls `made` when it has ended.
 fn make(
     db: &Db,
     (space, layout, data): (&Keyspace<Ordered>, Layout, &Path),
@@ -248,7 +248,7 @@ fn make(
         std::fs::remove_dir_all(&path).unwrap();
         return state;
     }
-    // A call that meets a drop has done nothing, and is made again with a keyspace that is there.
+    // A call that meets a drop has had no effect; it is repeated with an existing keyspace.
     let result = loop {
         let side = layout.open_side(db, space, round);
         match make_with(db, space, &side, round, call) {
@@ -272,7 +272,7 @@ fn make_with(
     let of = |number: usize| if number == SIDE { side } else { space };
     match call {
         Call::Get(one) => return Ok([number(of(one).get(key(one))?), 0]),
-        // Some calls wait for a future.
+        // Some calls are asynchronous.
         Call::Put(one, value) if value % 3 == 0 => {
             block_on(of(one).put_async(key(one), value.to_le_bytes()))?;
         }
@@ -290,7 +290,7 @@ fn make_with(
         }
         Call::GetBoth(one, other) => {
             let at = db.snapshot();
-            // It was there when the snapshot was taken.
+            // The keyspace existed when the snapshot was taken.
             side.get("")?;
             return Ok([number(of(one).at(&at).get(key(one))?), number(of(other).at(&at).get(key(other))?)]);
         }
@@ -308,7 +308,7 @@ fn make_with(
     Ok([0; 2])
 }
 
-/// Every key of a round, with no writer beside.
+/// Reads every key of a round, without concurrent writers.
 fn read_all(db: &Db, (space, layout): (&Keyspace<Ordered>, Layout), round: usize) -> State {
     std::array::from_fn(|one| match one {
         SIDE if layout == Layout::Side => {
@@ -318,7 +318,7 @@ fn read_all(db: &Db, (space, layout): (&Keyspace<Ordered>, Layout), round: usize
     })
 }
 
-/// The history of a round: its threads, and what was read after the crash.
+/// The history of a round: its threads' calls, and the read after the crash.
 fn history(recording: &Recording, round: usize, db: &Db, space: (&Keyspace<Ordered>, Layout)) -> History {
     let of_thread = |thread| (0..CALLS).map_while(|call| recording.event(round, thread, call)).collect();
     let mut history: History = (0..THREADS).map(of_thread).collect();
@@ -328,7 +328,7 @@ fn history(recording: &Recording, round: usize, db: &Db, space: (&Keyspace<Order
     history
 }
 
-/// Some cycles; how many histories, and how many calls without an end, there were.
+/// Runs one cycle; returns the number of histories, and of calls without an end.
 fn cycle(seed: u64, layout: Layout) -> (usize, usize) {
     let scratch = Scratch::new();
     let (data, path) = (scratch.data(), scratch.root().join("recording"));
@@ -368,7 +368,7 @@ fn cycle(seed: u64, layout: Layout) -> (usize, usize) {
     (histories, unended)
 }
 
-/// Cycles of that layout: histories and calls cut short are told, and that there are enough.
+/// Runs the cycles of a layout; prints the histories and unended calls, and asserts that there are enough.
 fn run_cycles(layout: Layout) {
     let scale: u64 = std::env::var("TRINE_SCALE").map_or(1, |text| text.parse().unwrap());
     let (mut histories, mut unended) = (0, 0);
@@ -380,13 +380,14 @@ fn run_cycles(layout: Layout) {
     assert!(histories > CYCLES as usize, "{histories}");
 }
 
-/// Whatever several threads call at once, and wherever the process is killed amid it, one order explains it.
+/// Any concurrent calls of several threads, with a process kill at any time, have a valid order.
 #[test]
 fn calls_and_crashes_have_one_order() {
     run_cycles(Layout::Side);
 }
 
-/// So does one where keys divide a keyspace and partitions are dropped: a drop is one call, also of several.
+/// The same in a keyspace partitioned by key whose partitions are dropped. The drop of several partitions is
+/// one call.
 #[test]
 fn drops_of_partitions_are_in_the_order() {
     run_cycles(Layout::Partitions);

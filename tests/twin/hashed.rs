@@ -1,5 +1,4 @@
-//! Hashed keyspaces of a twin: what they answer to gets of one key and of many, to walks that begin anew or
-//! where another has stopped, and to snapshots.
+//! Hashed keyspaces of a twin: gets, multi-gets, walks from the start or from a position, and snapshots.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,9 +14,9 @@ use super::{Map, Twin, own};
 use crate::rng::Rng;
 
 const NAMES: [&str; 3] = ["hashed 1", "hashed 2", BY_KEY];
-/// The one that a function of keys divides.
+/// The keyspace that is partitioned by a function of its keys.
 const BY_KEY: &str = "hashed by key";
-/// Longest key of a hashed keyspace.
+/// The longest key of a hashed keyspace.
 const KEY_BYTES_MAX: usize = 65_524;
 
 #[derive(Clone)]
@@ -27,7 +26,7 @@ pub(super) struct HashedSpace {
     keys: Keys,
 }
 
-/// A snapshot and what it must show; a walk over it of which a part was taken.
+/// A snapshot and its expected contents, with a walk over it that is partly done.
 struct HashedMoment {
     snapshot: Snapshot,
     space: HashedSpace,
@@ -41,7 +40,7 @@ pub(super) struct HashedSpaces {
     moments: Vec<HashedMoment>,
 }
 
-/// Adds so many items of a walk; whether there were as many.
+/// Adds the next `count` items of a walk to `walked`; whether there were as many.
 fn take(walk: &mut Unordered, count: usize, walked: &mut Map) -> bool {
     for _ in 0..count {
         let Some(item) = walk.next() else { return false };
@@ -72,7 +71,7 @@ impl HashedReads<'_> {
         }
     }
 
-    /// Everything is the map, in one walk and in two.
+    /// All items agree with the map, in one walk and in two.
     fn check_all(&self, rng: &mut Rng, map: &Map) {
         let mut walked = Map::new();
         take(&mut self.walk(), usize::MAX, &mut walked);
@@ -119,7 +118,7 @@ impl HashedMoment {
     }
 }
 
-/// The name of a key's partition in [`BY_KEY`]: so that keys of each shape are in four of them.
+/// The partition name of a key in [`BY_KEY`]; keys of each shape are in all four partitions.
 fn partition_of(key: &[u8]) -> Vec<u8> {
     let sum = key.iter().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
     vec![sum >> 6]
@@ -132,7 +131,7 @@ fn open(builder: KeyspaceBuilder<Hashed>, name: &str) -> Keyspace<Hashed> {
 }
 
 impl Twin {
-    /// Opens a keyspace that is there or not.
+    /// Opens a keyspace, existing or new.
     pub(super) fn open_hashed(&mut self) {
         let name = *self.rng.choose(&NAMES);
         let settings: [(&str, &[u64]); 5] = [
@@ -160,12 +159,12 @@ impl Twin {
         }
     }
 
-    /// Fills a hashed keyspace until its trie has so many heights below the root, with so many items at most:
-    /// settings and compression decide how many it takes.
+    /// Fills a hashed keyspace until its trie has this many heights below the root, with at most `items_max`
+    /// items. Settings and compression decide how many items that takes.
     pub(super) fn fill_hashed(&mut self, heights: usize, items_max: usize, value_bytes: usize) {
-        // Leaves stay piles while it is filled, and are merged from then on.
+        // Leaves are not merged while it is filled, but from then on.
         let builder = self.db.hashed(NAMES[0]).set("table_bytes", 64 << 10);
-        // Filters by column or not.
+        // Filters by column, or by run.
         let kind = if self.rng.one_in(2) { 5 } else { 0 };
         let keyspace = builder.set("runs_in_last_level", 63).set("filter_kind", kind).open().unwrap();
         let mut space = HashedSpace { keyspace, map: Map::new(), keys: Keys::Many { count: 0 } };
@@ -221,7 +220,7 @@ impl Twin {
         names.get(self.rng.below(names.len().max(1))).copied()
     }
 
-    /// One thing that is done to hashed keyspaces, if there are any.
+    /// One operation on the hashed keyspaces, if there are any.
     pub(super) fn step_hashed(&mut self) {
         let Some(name) = self.some_hashed() else { return self.open_hashed() };
         match self.rng.below(100) {
@@ -260,7 +259,7 @@ impl Twin {
         }
     }
 
-    /// Many items at once, so that tables fill, and one of an ordered keyspace beside them.
+    /// A batch of many items, so that tables fill, and one item of an ordered keyspace.
     fn write_batch_hashed(&mut self, name: &'static str) {
         let (mut batch, mut after) = (self.db.batch(), self.hashed.spaces[name].clone());
         for _ in 0..self.rng.below(60) {
@@ -325,7 +324,7 @@ impl Twin {
         HashedReads::At(space.keyspace.at(snapshot)).check_some(&mut self.rng, &space.map, space.keys);
     }
 
-    /// Lets go of snapshots, before the store is closed.
+    /// Drops all snapshots, before the store is closed.
     pub(super) fn end_moments(&mut self) {
         for moment in std::mem::take(&mut self.hashed.moments) {
             moment.check_all(&mut self.rng);
@@ -342,7 +341,7 @@ impl Twin {
         self.hashed.moments.len()
     }
 
-    /// After a reopening: the same names, and handles of them.
+    /// After a reopen: checks that the same names exist, and opens them.
     pub(super) fn find_hashed(&mut self) {
         let names = self.db.keyspaces().into_iter().map(|one| one.name).filter(|name| is_hashed(name));
         assert!(names.eq(self.hashed.spaces.keys().copied()));
@@ -352,7 +351,7 @@ impl Twin {
     }
 }
 
-/// Whether that is the name of a hashed keyspace.
+/// Whether this is the name of a hashed keyspace.
 pub(super) fn is_hashed(name: &str) -> bool {
     NAMES.contains(&name)
 }

@@ -1,21 +1,21 @@
-//! Shapes of keys: each keyspace has one, so that its keys meet again.
+//! Shapes of keys: each keyspace has one shape, so that its keys repeat.
 
 use crate::rng::Rng;
 
-/// How the keys of a keyspace look.
+/// The shape of a keyspace's keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Keys {
-    /// Up to so many letters out of two: prefixes of each other, and the empty key.
+    /// Up to `letters` letters out of two: prefixes of each other, and the empty key.
     Tiny { letters: usize },
     /// A long shared prefix and a number.
     Prefixed { count: usize },
     /// Eight bytes, big-endian.
     Numbers { count: usize },
-    /// Eight bytes that look random, of so many numbers; see [`Keys::numbered`].
+    /// Eight bytes that look random, of `count` numbers; see [`Keys::numbered`].
     Many { count: usize },
-    /// Any bytes, often the smallest and largest.
+    /// Any bytes, often the smallest and the largest one.
     Bytes { length: usize },
-    /// Up to the longest keys there may be.
+    /// Up to the longest allowed keys.
     Long,
 }
 

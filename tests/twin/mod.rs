@@ -1,4 +1,4 @@
-//! A BTreeMap a keyspace beside the store: whatever is asked, both answer the same.
+//! Compares the store with a BTreeMap for each keyspace: both give the same answers.
 
 mod hashed;
 mod keys;
@@ -22,13 +22,13 @@ use spaces::Rule;
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
-/// Where the store lives.
+/// The environment of the store.
 enum Place {
     World { world: World, cache_bytes: Option<u64> },
     Directory(PathBuf),
 }
 
-/// A keyspace and what must be in it.
+/// A keyspace and its expected contents.
 #[derive(Clone)]
 struct Space {
     keyspace: Keyspace<Ordered>,
@@ -36,13 +36,13 @@ struct Space {
     keys: Keys,
 }
 
-/// A snapshot and what it must show.
+/// A snapshot and its expected contents.
 struct Moment {
     snapshot: Snapshot,
     spaces: Vec<Space>,
 }
 
-/// An iterator half-way, and what it must still yield.
+/// An iterator half-way, and its remaining items.
 struct Walk {
     range: Range,
     left: Vec<(Vec<u8>, Arc<[u8]>)>,
@@ -57,15 +57,15 @@ struct Twin {
     moments: Vec<Moment>,
     walks: Vec<Walk>,
     hashed: HashedSpaces,
-    /// Of a hundred steps, those before which something is done to a hashed keyspace.
+    /// The percentage of steps that are preceded by an operation on a hashed keyspace.
     hashed_percent: usize,
-    /// Every write has a value of its own.
+    /// The number of writes; every write has a value of its own.
     writes: u64,
     batch_bytes_max: u64,
 }
 
 const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Lengths of values around which they are stored, cached or refused in another way.
+/// Value lengths at which storage, caching or acceptance changes.
 const LIMITS: [usize; 7] = [4040, 8150, 16 << 10, 65_480, 131_000, 262_144, VALUE_BYTES_MAX - 3];
 
 fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
@@ -101,7 +101,7 @@ fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
     }
 }
 
-/// Puts the value, or deletes the key without one: mostly at once, else by a future.
+/// Puts the value, or deletes the key if there is none: mostly by a blocking call, sometimes by a future.
 fn write_by<K>(rng: &mut Rng, keyspace: &Keyspace<K>, (key, value): (&[u8], Option<&[u8]>)) -> Result<()> {
     match (value, rng.one_in(8)) {
         (None, false) => keyspace.delete(key),
@@ -132,7 +132,7 @@ impl Twin {
         twin
     }
 
-    /// Fills the only keyspace there is with so many items.
+    /// Fills the only keyspace with `count` items.
     fn fill(&mut self, count: usize, value_bytes: usize) {
         let space = self.spaces.values_mut().next().unwrap();
         space.keys = Keys::Many { count };
@@ -156,7 +156,7 @@ impl Twin {
         (*self.rng.choose(&names)).clone()
     }
 
-    /// A value nobody wrote before; seldom a long one.
+    /// A new value, rarely a long one.
     fn value(&mut self) -> Arc<[u8]> {
         self.writes += 1;
         let bytes = match self.rng.below(1000) {
@@ -190,10 +190,10 @@ impl Twin {
         }
     }
 
-    /// Any kind of range, of keys that are there or not; the model does the same.
+    /// Any kind of range, of present or absent keys.
     fn some_range(&mut self, keys: Keys) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let (one, other) = (keys.one(&mut self.rng), keys.one(&mut self.rng));
-        // Sometimes the wrong way round, or empty.
+        // Sometimes inverted or empty.
         let is_ordered = one <= other || self.rng.one_in(20);
         let (start, end) = if is_ordered { (one, other) } else { (other, one) };
         let end = if self.rng.one_in(8) { start.clone() } else { end };
@@ -223,7 +223,7 @@ impl Twin {
         space.map.clear();
         assert_eq!(space.keyspace.approximate_len().unwrap(), 0);
         if self.rng.one_in(2) {
-            // With no other writes: its tables are gone.
+            // Without other writes, so that its tables are gone.
             self.db.flush().unwrap();
             self.db.settle().unwrap();
             assert_eq!(self.spaces[&name].keyspace.stats().unwrap().tables, 0);
@@ -268,7 +268,8 @@ impl Twin {
         }
     }
 
-    /// Items in order, past the log; sometimes given up, by who puts them or for a key out of order.
+    /// Ingests items in order, past the log. Sometimes the ingest is dropped, or fails for a key out of
+    /// order.
     fn ingest(&mut self) {
         let name = self.some_name();
         let keys = self.spaces[&name].keys;
@@ -350,13 +351,13 @@ impl Twin {
         at.check_many(&mut self.rng, &space.map, &space.keys);
     }
 
-    /// Iterators live on beside writes, flushes, merges and drops of other keyspaces.
+    /// Steps iterators that stay open during writes, flushes, merges and drops of other keyspaces.
     fn walk(&mut self) {
         if self.walks.len() < 3 {
             let name = self.some_name();
             let space = &self.spaces[&name];
             let left = space.map.iter().map(|(key, value)| (key.clone(), Arc::clone(value))).collect();
-            // Through a snapshot, so that a drop of the keyspace does not end it.
+            // At a snapshot, so that a drop of the keyspace does not end it.
             let range = space.keyspace.at(&self.db.snapshot()).iter();
             self.walks.push(Walk { range, left });
         }
@@ -401,15 +402,15 @@ impl Twin {
         }
         let memory = self.db.stats().memory;
         let snapshots = self.moments.len() + self.walks.len() + self.moments_count();
-        // Keys of 64 KiB beside the budget of a test: bounds have no limit, and a merge holds a block of each
-        // run, whatever its length.
+        // Keys of 64 KiB are large for the budget of a test: table bounds have no limit, and a merge holds a
+        // block of each run, of any length.
         let role = |name: &str| memory.roles.iter().find(|role| role.name == name).unwrap();
         let merges = role("merges").bytes.saturating_sub(role("merges").limit_bytes);
         let over = role("table bounds").bytes + merges;
         assert!(memory.used_bytes - over <= memory.budget_bytes || snapshots > 0, "{memory:?}");
     }
 
-    /// After it, how many keys there are is known without reading; and every file is sound.
+    /// Compacts; afterwards the number of keys is known without reading, and every file is undamaged.
     fn compact(&mut self) {
         self.db.compact().unwrap();
         let report = self.db.verify(|_| {}).unwrap();
@@ -470,8 +471,8 @@ fn own((key, value): (Value, Value)) -> (Vec<u8>, Arc<[u8]>) {
     (key.into(), Arc::from(&value[..]))
 }
 
-/// A run of `steps` operations of each seed on the simulated machine, with a budget that makes every few
-/// hundred items a flush.
+/// Runs `steps` operations of each seed on the simulated machine, with a budget that causes a flush every few
+/// hundred items.
 fn in_a_world(name: &str, seeds: u64, steps: usize, memory_bytes: &[u64]) {
     with_seeds(name, seeds, |seed| {
         let mut rng = Rng::new(seed);
@@ -483,17 +484,17 @@ fn in_a_world(name: &str, seeds: u64, steps: usize, memory_bytes: &[u64]) {
     });
 }
 
-/// Store and model agree over random operations, many seeds, on the simulated machine.
+/// Store and model agree over random operations of many seeds, on the simulated machine.
 #[test]
 fn agrees_in_a_world() {
     in_a_world("agrees_in_a_world", 100, 1500, &[128 << 10, 256 << 10, 512 << 10, 1 << 20]);
 }
 
-/// So they do with data 10, 100 and 1,000 times what the cache, filters and fences have together.
+/// The same with data 10, 100 and 1,000 times the total of cache, filters and fences.
 ///
-/// The data are 32 MiB and the memory is as small in proportion, because the model is copied and compared
-/// whole again and again; with less there would be no frame left at 1,000. The values are long for the same
-/// reason: fewer items.
+/// The data are 32 MiB and the memory is proportionally small, because the model is copied and compared whole
+/// many times. With fewer data no frame would be left at 1,000. The values are long for the same reason:
+/// fewer items.
 #[test]
 fn agrees_at_every_ratio() {
     const DATA_BYTES: usize = 32 << 20;
@@ -503,7 +504,7 @@ fn agrees_at_every_ratio() {
         let place = Place::World { world: World::new(seed), cache_bytes: Some(DATA_BYTES as u64 / ratio) };
         let mut twin = Twin::new(Rng::new(seed), place, 8 << 20);
         while twin.spaces.keys().any(|name| Rule::of(name) == Some(Rule::Prefix(2))) {
-            // Its keys would be a partition each: more than there is room for.
+            // Each of its keys would be a partition: more than there is memory for.
             let name = twin.some_name();
             twin.spaces.remove(&name);
             twin.db.drop_keyspace(&name).unwrap();
@@ -515,7 +516,7 @@ fn agrees_at_every_ratio() {
     });
 }
 
-/// So they do over tries of several heights, whose nodes are pushed and whose keyspaces come and go.
+/// The same over tries of several heights, with pushes of nodes, and keyspaces made and dropped.
 #[test]
 fn agrees_over_tries() {
     with_seeds("agrees_over_tries", 12, |seed| {
@@ -528,7 +529,7 @@ fn agrees_over_tries() {
     });
 }
 
-/// So they do over tables that list their blocks by models of the keys, with memory for pages of them.
+/// The same over tables with learned block indexes, and memory for pages of them.
 #[test]
 fn agrees_over_models() {
     const MIB: u64 = 1 << 20;
@@ -556,13 +557,13 @@ fn agrees_over_models() {
     });
 }
 
-/// So they do with room for the largest values.
+/// The same with memory for the largest values.
 #[test]
 fn agrees_with_large_values() {
     in_a_world("agrees_with_large_values", 4, 3000, &[24 << 20]);
 }
 
-/// So they do on real files with real threads.
+/// The same on real files with real threads.
 #[test]
 fn agrees_on_files() {
     with_seeds("agrees_on_files", 3, |seed| {

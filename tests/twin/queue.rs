@@ -1,4 +1,4 @@
-//! Deletes as queues make them: neighbours one by one, from either end or amid.
+//! Deletes as in queues: adjacent keys one by one, from either end or in the middle.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::Twin;
 use super::reads::Reads;
 
 impl Twin {
-    /// Neighbours in order, one by one, as a queue is emptied from either end or amid; sometimes one comes
-    /// back.
+    /// Deletes adjacent keys in order, one by one, as a queue is emptied from either end or in the middle;
+    /// sometimes puts one back.
     pub(super) fn delete_neighbours(&mut self) {
         let name = self.some_name();
         let space = self.spaces.get_mut(&name).unwrap();

@@ -69,7 +69,7 @@ impl Reads<'_> {
         }
     }
 
-    /// Everything, forward and backward, is the map, and so are its ends.
+    /// All items, forward and backward, agree with the map, and so do the first and last one.
     pub(crate) fn check_all(&self, map: &Map) {
         let expected = || map.iter().map(|(key, value)| (key.clone(), Arc::clone(value)));
         assert!(self.iter().map(|item| own(item.unwrap())).eq(expected()), "forward");
@@ -77,7 +77,7 @@ impl Reads<'_> {
         assert_eq!(self.ends(), [expected().next(), expected().next_back()]);
     }
 
-    /// What is next to keys that were deleted, and to some of them, in both directions.
+    /// Checks the neighbours of deleted keys, and some of these keys, in both directions.
     pub(crate) fn check_around(&self, rng: &mut Rng, map: &Map, keys: &[Vec<u8>]) {
         let ends = [map.iter().next(), map.iter().next_back()];
         assert_eq!(self.ends(), ends.map(|end| end.map(|(key, value)| (key.clone(), Arc::clone(value)))));
@@ -93,7 +93,7 @@ impl Reads<'_> {
         }
     }
 
-    /// Several keys at once, some of them twice.
+    /// A multi-get, some keys of which are asked for twice.
     pub(crate) fn check_many(&self, rng: &mut Rng, map: &Map, keys: &Keys) {
         let mut asked: Vec<Vec<u8>> = (0..rng.below(150)).map(|_| keys.one(rng)).collect();
         if let Some(first) = asked.first().cloned() {
@@ -112,7 +112,7 @@ impl Reads<'_> {
         }
     }
 
-    /// Some range, some prefix, some walk of a cursor.
+    /// A random range, prefix, or walk of a cursor.
     pub(crate) fn check_some(&self, rng: &mut Rng, map: &Map, keys: &Keys) {
         match rng.below(4) {
             0 => {
@@ -139,7 +139,7 @@ impl Reads<'_> {
     }
 }
 
-/// An asynchronous range whose caller waits.
+/// An asynchronous range with a blocking caller.
 struct Waits(RangeAsync);
 
 impl Iterator for Waits {
@@ -156,7 +156,7 @@ impl DoubleEndedIterator for Waits {
     }
 }
 
-/// Some keys through a queue of completions.
+/// Gets through a queue of completions.
 pub(crate) fn check_queue(rng: &mut Rng, keyspace: &Keyspace<Ordered>, map: &Map, keys: &Keys) {
     let asked: Vec<Vec<u8>> = (0..rng.below(80)).map(|_| keys.one(rng)).collect();
     let (queue, mut answers) = (Completions::default(), Vec::new());
@@ -186,7 +186,7 @@ fn some_bounds(rng: &mut Rng, keys: &Keys) -> Bounds {
     (bound(), bound())
 }
 
-/// Also for bounds the wrong way round, which hold nothing.
+/// Also for inverted bounds, which contain nothing.
 fn contains((from, to): &Bounds, key: &[u8]) -> bool {
     let is_after = match from {
         Bound::Unbounded => true,
@@ -223,9 +223,9 @@ where
     }
 }
 
-/// Where the model of a cursor stands among the items: indices of those before and after it.
+/// The position of a cursor's model among the items, by index.
 enum Stand {
-    /// Nowhere: forward is the first item, backward the last.
+    /// At neither end: forward is the first item, backward the last.
     Start,
     /// Before this index.
     Before(usize),

@@ -10,10 +10,10 @@ use super::hashed::is_hashed;
 use super::keys::Keys;
 use super::{Map, Space, Twin};
 
-/// Those with a slash are partitions of a keyspace that is divided; see [`Rule::of`] for others.
+/// Names with a slash are partitions of an explicitly partitioned keyspace; see [`Rule::of`] for others.
 const NAMES: [&str; 9] =
     ["a", "b", "by first", "by ranges", "by second", "divided/", "divided/p", "users", "z"];
-/// Where one of them is divided: bounds that keys of each shape lie beside.
+/// The bounds of the keyspace partitioned by ranges; keys of each shape are near some of them.
 const BOUNDS: [&[u8]; 10] = [
     &[0],
     &[0, 0],
@@ -27,7 +27,7 @@ const BOUNDS: [&[u8]; 10] = [
     &[0xff, 0xff],
 ];
 
-/// How keys divide a keyspace.
+/// The rule of a keyspace partitioned by key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
     Prefix(usize),
@@ -35,7 +35,7 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// The rule of the keyspace of that name, if keys divide it.
+    /// The rule of the keyspace of that name, if it is partitioned by key.
     pub(super) fn of(name: &str) -> Option<Rule> {
         match name {
             "by first" => Some(Rule::Prefix(1)),
@@ -52,7 +52,7 @@ impl Rule {
         }
     }
 
-    /// The name of the partition that has a key.
+    /// The name of a key's partition.
     fn name_of(self, key: &[u8]) -> &[u8] {
         match self {
             Rule::Prefix(bytes) => &key[..bytes.min(key.len())],
@@ -62,7 +62,7 @@ impl Rule {
 }
 
 impl Twin {
-    /// Opens a keyspace that is there or not, with settings or without.
+    /// Opens a keyspace, existing or new, with settings or without.
     pub(super) fn open_keyspace(&mut self) {
         let name = *self.rng.choose(&NAMES);
         let mut builder = self.db.ordered(name.split('/').next().unwrap());
@@ -88,7 +88,7 @@ impl Twin {
         }
         let keyspace = match (name.split_once('/'), Rule::of(name)) {
             (None, None) => builder.open().unwrap(),
-            // A keyspace that is there may be opened without its rule.
+            // An existing keyspace may be opened without its rule.
             (None, Some(_)) if self.spaces.contains_key(name) && self.rng.one_in(2) => {
                 builder.open().unwrap()
             }
@@ -105,7 +105,7 @@ impl Twin {
         );
         let mut keys = Keys::any(&mut self.rng);
         while Rule::of(name) == Some(Rule::Prefix(2)) && matches!(keys, Keys::Numbers { .. }) {
-            // They would be a partition each.
+            // Each key would be a partition.
             keys = Keys::any(&mut self.rng);
         }
         match self.spaces.get_mut(name) {
@@ -146,7 +146,7 @@ impl Twin {
         assert!(matches!(self.db.keyspace(&name), Err(Error::NoKeyspace { .. })));
     }
 
-    /// Makes and drops partitions of a keyspace that keys divide, if there is one.
+    /// Makes and drops partitions of a keyspace partitioned by key, if there is one.
     pub(super) fn change_partitions(&mut self) {
         let by_key = |name: &&String| Rule::of(name).is_some();
         let names: Vec<String> = self.spaces.keys().filter(by_key).cloned().collect();
@@ -181,7 +181,7 @@ impl Twin {
         }
     }
 
-    /// After a reopening: those that there must be, and handles of them.
+    /// After a reopen: checks that the expected names exist, and opens them.
     pub(super) fn find_keyspaces(&mut self) {
         let mut names = names(&self.db);
         names.retain(|name| !is_hashed(name));

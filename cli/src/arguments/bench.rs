@@ -1,4 +1,4 @@
-//! What `trine bench` can be told.
+//! The arguments of `trine bench`.
 
 use std::path::PathBuf;
 
@@ -21,27 +21,28 @@ Examples:
 Every figure comes with its denominator and with what could not be measured. Hold a store's rows
 against those of --engine null and against device, measured in the same run.";
 
-/// Measures the store: loads, reads and mixes under the names that db_bench and YCSB gave them.
+/// Measures the store: loads, reads and mixes under their names in db_bench and YCSB.
 ///
-/// With --hashed the items are in a hashed keyspace, of a store of its own; --hashed=beside runs all on an
-/// ordered one first, so that the rows of both stand in one report.
+/// With --hashed the items are in a hashed keyspace, in a store of its own; --hashed=beside first runs
+/// everything on an ordered one, so that one report has the rows of both.
 ///
 /// Workloads run in the order given, on one store. Every value that is read is checked against its key; exit
-/// code 1 if any was wrong. fillseq, fillrandom and ycsb-load begin anew; the others work on what is there,
-/// also from an earlier run with the same --dir. A store that the bench did not make is refused.
+/// code 1 if any was wrong. fillseq, fillrandom and ycsb-load begin anew; the others work on the existing
+/// items, also of an earlier run with the same --dir. A store not made by the bench is refused.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Bench {
-    /// The workloads, in this order, with commas between them.
+    /// The workloads, in order, separated by commas.
     #[arg(required = true, value_delimiter = ',', value_name = "WORKLOADS")]
     pub(crate) workloads: Vec<Workload>,
-    /// Work in this directory (the store is DIR/store) and keep it; otherwise a temporary one is removed.
+    /// Work in this directory and keep it (the store is DIR/store); without it, a temporary one is used and
+    /// removed.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Use a store in DIR even if the bench did not make it: its keyspaces are left as they are.
+    /// Use a store in DIR even if the bench did not make it; its keyspaces are not changed.
     #[arg(long, requires = "dir")]
     pub(crate) any_store: bool,
-    /// Items that a load puts in.
+    /// Items of a load.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(value_parser = value_parser!(u64).range(1..=1_u64 << 40))]
     pub(crate) items: u64,
@@ -52,10 +53,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = value_parser!(u32).range(0..=1 << 20))]
     pub(crate) value_bytes: u32,
-    /// Of each value, the part in percent that repeats the rest of it; 0 for a new load.
+    /// The part of each value, in percent, that repeats the rest of it; 0 for a new load.
     #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(0..=90))]
     pub(crate) compressible: Option<u8>,
-    /// Threads that ask at the same time.
+    /// Threads that run concurrently.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
@@ -69,63 +70,64 @@ pub(crate) struct Bench {
     /// Operations in each workload but the loads; without --seconds, as many as there are items.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) operations: Option<u64>,
-    /// How items are chosen; uniform, and for YCSB what it says.
+    /// The distribution of the chosen items; by default uniform, and for YCSB the workload's own.
     #[arg(long)]
     pub(crate) distribution: Option<Distribution>,
-    /// Items that one operation of seekrandom reads.
+    /// Items read by one operation of seekrandom.
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = value_parser!(u64).range(1..=1 << 30))]
     pub(crate) scan_items: u64,
-    /// Keys that multireadrandom asks for together; each counts as an operation.
+    /// Keys of one multi-get of multireadrandom; each counts as an operation.
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
     pub(crate) multi_keys: u32,
-    /// Puts a second of the writer in readwhilewriting; without it, as many as it can.
+    /// Puts a second of the writer in readwhilewriting; without it, as many as possible.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) writes_a_second: Option<u64>,
-    /// Load in steps of N items, and after each run the reads that follow the load (a staged read).
+    /// Load in steps of N items, and after each run the reads that follow the load (a staged load).
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) stage_every: Option<u64>,
     /// Any setting of the store or of its keyspace, by its name in docs/SETTINGS.md; may be repeated.
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = name_and_value)]
     pub(crate) settings: Vec<(String, String)>,
-    /// Commit only what would survive the loss of power.
+    /// Commit with sync: every write survives a power cut.
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Seed of every random choice.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// What answers: the store, or nothing at all.
+    /// The engine: the store, or none.
     #[arg(long, default_value = "trine")]
     pub(crate) engine: EngineName,
-    /// Length of the file that device works on.
+    /// Length of the file of the workload device.
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     pub(crate) device_bytes: u64,
-    /// Partitions that the workload partitions makes, one after the other.
+    /// Partitions made by the workload partitions, one after another.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(value_parser = value_parser!(u64).range(1..=1_u64 << 40))]
     pub(crate) partitions: u64,
-    /// Of them, those that exist at a time; older ones are dropped.
+    /// Partitions that exist at a time; older ones are dropped.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     #[arg(value_parser = value_parser!(u64).range(1..=1_u64 << 32))]
     pub(crate) live: u64,
-    /// Partitions that one batch makes, and one drop drops.
+    /// Partitions made by one batch, and dropped by one drop.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) group: u32,
-    /// Items that are put in each of them.
+    /// Items put into each partition.
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) partition_items: u32,
-    /// Items are in a hashed keyspace (the store is DIR/hashed-store); `beside`: after the same on an ordered
-    /// one. Workloads that need an order are refused: readseq, seekrandom, mixgraph, ycsb-e, partitions.
+    /// Use a hashed keyspace (the store is DIR/hashed-store); `beside`: after the same workloads on an
+    /// ordered one. Workloads that need ordered keys are refused: readseq, seekrandom, mixgraph, ycsb-e,
+    /// partitions.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "alone")]
     pub(crate) hashed: Option<HashedRun>,
     /// Write a line a second to this CSV file: operations, p99, device reads, pressure.
     #[arg(long, value_name = "FILE")]
     pub(crate) series: Option<PathBuf>,
-    /// Also draw the results: charts as SVG, their numbers as CSV, in this directory.
+    /// Also draw the results in this directory: charts as SVG, their numbers as CSV.
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
 }
@@ -135,25 +137,25 @@ fn name_and_value(word: &str) -> Result<(String, String), String> {
     Ok((name.to_string(), value.to_string()))
 }
 
-/// What answers.
+/// The engine that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum EngineName {
     /// The store.
     Trine,
-    /// Nothing: what clock, keys, values and histograms cost.
+    /// No store: the cost of clock, keys, values and histograms alone.
     Null,
 }
 
 /// Whether a run over a hashed keyspace is compared with one over an ordered keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum HashedRun {
-    /// Nothing.
+    /// No comparison.
     Alone,
-    /// The same workloads over an ordered keyspace, before it.
+    /// The same workloads run on an ordered keyspace first.
     Beside,
 }
 
-/// What can be measured, or done between two measurements.
+/// A workload that is measured, or work between two measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
     Fillseq,
@@ -182,13 +184,13 @@ impl Workload {
         self.spelled().0
     }
 
-    /// Whether it only reads, and so follows each step of a staged load.
+    /// Whether the workload only reads, and so runs after each step of a staged load.
     pub(crate) fn is_read(self) -> bool {
         use Workload::{Multireadrandom, Readmissing, Readrandom, Readseq, Seekrandom};
         matches!(self, Readseq | Readrandom | Readmissing | Multireadrandom | Seekrandom)
     }
 
-    /// Whether it reads keys in their order, or divides them.
+    /// Whether the workload reads keys in order, or partitions them.
     pub(crate) fn needs_order(self) -> bool {
         use Workload::{Mixgraph, Partitions, Readseq, Seekrandom, Ycsb};
         matches!(self, Readseq | Seekrandom | Mixgraph | Partitions | Ycsb(Core::E))

@@ -1,4 +1,4 @@
-//! The arguments of the commands that look after a store: its keyspaces, their settings and their space.
+//! The arguments of the maintenance commands: keyspaces, their settings and their space.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use trine::PartitioningInfo;
 use crate::named::Make;
 use crate::rule;
 
-/// The keys that a command is about.
+/// The range of keys that a command works on.
 #[derive(Args)]
 pub(crate) struct Within {
-    /// Only keys that begin with this.
+    /// Only keys with this prefix.
     #[arg(long, value_name = "P", conflicts_with_all = ["from", "to"])]
     pub(crate) prefix: Option<String>,
-    /// Only keys from this one on.
+    /// Only keys from this one on (inclusive).
     #[arg(long, value_name = "A")]
     pub(crate) from: Option<String>,
-    /// Only keys before this one (it is not included).
+    /// Only keys before this one (exclusive).
     #[arg(long, value_name = "B")]
     pub(crate) to: Option<String>,
 }
@@ -35,8 +35,8 @@ impl Within {
 pub(crate) struct MadeAs {
     #[command(flatten)]
     rule: PartitionBy,
-    /// Make the keyspace hashed: for keys that are only looked up. They have no order; a large keyspace
-    /// takes writes at less cost. --partition-by prefix:N or explicit divides it.
+    /// Make the keyspace hashed: for keys that are only looked up. They have no order; a large keyspace takes
+    /// writes at less cost. --partition-by prefix:N or explicit partitions it.
     #[arg(long)]
     hashed: bool,
 }
@@ -47,38 +47,38 @@ impl MadeAs {
     }
 }
 
-/// The rule of a keyspace that the command makes.
+/// The partitioning rule of a keyspace that the command makes.
 #[derive(Args)]
 pub(crate) struct PartitionBy {
-    /// Divide the keyspace into partitions when it is made: by the first N bytes of keys (prefix:N), at keys
-    /// (ranges:KEY,KEY,.., or ranges-hex:DIGITS,DIGITS,..), or as KEYSPACE/PARTITION names them (explicit).
+    /// Partition the keyspace when it is made: by the first N bytes of keys (prefix:N), at keys
+    /// (ranges:KEY,KEY,.., or ranges-hex:DIGITS,DIGITS,..), or by names in KEYSPACE/PARTITION (explicit).
     #[arg(long, value_name = "RULE", value_parser = rule::parse)]
     pub(crate) partition_by: Option<PartitioningInfo>,
 }
 
-/// Lists the keyspaces of a store, with about how many keys each has and what they take.
+/// Lists the keyspaces of a store, with the approximate number of keys and the size of each.
 ///
-/// Keys are estimated from what is in memory, without reading; `trine count` counts them. Of a keyspace that
-/// is divided, the number of its partitions and its rule are shown. The program's own keyspaces, whose names
-/// begin with a dot, are left out without --all.
+/// Keys are estimated from memory, without reading; `trine count` counts them. For a partitioned keyspace,
+/// its rule and the number of its partitions are shown. The program's own keyspaces, whose names begin with a
+/// dot, are left out without --all.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine keyspaces data\n  trine keyspaces data --json | jq -r '.[].name'")]
 pub(crate) struct Keyspaces {
     /// The store's directory.
     pub(crate) store: PathBuf,
-    /// Also the program's own.
+    /// Also the program's own keyspaces.
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// Lists the partitions of a keyspace that is divided, or makes or drops some.
+/// Lists the partitions of a partitioned keyspace, or makes or drops some.
 ///
-/// To drop one costs the same whatever its size, and gives its space back at once. --partition-by makes the
-/// keyspace, with a rule that it keeps; so does --make, and its rule is explicit.
+/// Dropping a partition costs the same for any size, and frees its space at once. --partition-by makes the
+/// keyspace, with a rule that it keeps; so does --make, with the rule explicit.
 ///
-/// By the rule prefix:N, or ranges:KEY,KEY,.., the keys of a keyspace name its partitions: it is read and
-/// written as any other, and a partition is made by the first write to it. By the rule explicit each
-/// partition is a map of its own, and commands that want a KEYSPACE take KEYSPACE/PARTITION for it.
+/// With the rule prefix:N, or ranges:KEY,KEY,.., the keys of a keyspace name its partitions: it is read and
+/// written as any other, and the first write to a partition makes it. With the rule explicit each partition
+/// is a map of its own, and commands that take a KEYSPACE accept KEYSPACE/PARTITION.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine partitions data events --partition-by prefix:7\n  \
                         trine put data events 2026-11/login ann\n  trine partitions data events\n  \
@@ -91,15 +91,15 @@ pub(crate) struct Partitions {
     pub(crate) store: PathBuf,
     /// The keyspace's name.
     pub(crate) keyspace: String,
-    /// Make these, unless they are there.
+    /// Make these partitions, unless they exist.
     #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "drop")]
     pub(crate) make: Vec<String>,
-    /// Drop these with everything in them. Nothing is asked.
+    /// Drop these partitions with all their items, without confirmation.
     #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "partition_by")]
     pub(crate) drop: Vec<String>,
-    /// Drop the partitions before the one that has this key, or of this name if the rule is explicit. The
-    /// bound is kept: a late write may make a partition before it again, and the next partition that is made
-    /// drops that one. An empty bound ends this.
+    /// Drop the partitions before the one of this key, or of this name if the rule is explicit. The bound is
+    /// kept: a late write may make a partition before it again, and the next partition that is made drops
+    /// that one. An empty bound removes the bound.
     #[arg(long, value_name = "BOUND", conflicts_with_all = ["drop", "make", "partition_by"])]
     pub(crate) retain: Option<String>,
     #[command(flatten)]
@@ -107,14 +107,14 @@ pub(crate) struct Partitions {
     /// Make the keyspace hashed: its partitions are for keys that are only looked up.
     #[arg(long, conflicts_with_all = ["drop", "retain"])]
     pub(crate) hashed: bool,
-    /// Names are hexadecimal digits.
+    /// Names are given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
 }
 
-/// Deletes a keyspace with everything in it, and its settings, and gives its space back.
+/// Deletes a keyspace with all its items and its settings, and frees its space.
 ///
-/// Nothing is asked: what is gone is gone. `trine clear` keeps the keyspace and its settings.
+/// There is no confirmation and no undo. `trine clear` keeps the keyspace and its settings.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine drop data sessions")]
 pub(crate) struct Drop {
@@ -124,10 +124,10 @@ pub(crate) struct Drop {
     pub(crate) keyspace: String,
 }
 
-/// Deletes all keys of a range, in one write whatever it holds.
+/// Deletes all keys of a range, in one write of any size of range.
 ///
-/// The range is given by --prefix, or by --from and --to, one of them at least. Nothing is asked. The space
-/// comes back when tables are merged: `trine compact` does that now.
+/// The range is given by --prefix, or by --from or --to or both. There is no confirmation. The space is freed
+/// when tables are merged: `trine compact` does that now.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine delete-range data events --to 2024-05-01\n  \
                         trine delete-range data users --prefix test-")]
@@ -141,15 +141,15 @@ pub(crate) struct DeleteRange {
     /// The bounds are given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
-    /// Return only when the deletion would survive the loss of power.
+    /// Return only when the deletion would survive a power cut.
     #[arg(long)]
     pub(crate) sync: bool,
 }
 
 /// Counts the keys of a keyspace, or of a range of it.
 ///
-/// It reads every key. --approximate answers at once, from what is in memory: exact if no key was
-/// overwritten or deleted since the last merge.
+/// It reads every key. --approximate answers at once, from memory: exact if no key was overwritten or deleted
+/// since the last merge.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine count data users\n  trine count data users --prefix ann\n  \
                         trine count data users --approximate")]
@@ -163,16 +163,15 @@ pub(crate) struct Count {
     /// The bounds are given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
-    /// An estimate, without reading.
+    /// Estimate the number, without reading.
     #[arg(long, conflicts_with_all = ["prefix", "from", "to", "hex"])]
     pub(crate) approximate: bool,
 }
 
-/// Shows the settings of a store, or of one keyspace; changes those of a keyspace.
+/// Shows the settings of a store or of one keyspace; changes those of a keyspace.
 ///
-/// A keyspace keeps its settings; changes apply to what is written from then on, and to everything after
-/// `trine compact`. The settings of a store are those of one opening: this shows what the program opens it
-/// with.
+/// A keyspace keeps its settings. Changes apply to later writes, and to all items after `trine compact`. The
+/// settings of a store are those of one opening: this shows the ones that the program uses.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine settings data\n  trine settings data users\n  \
                         trine settings data users filter_bits_per_key=16 block_bytes=16K")]
@@ -196,21 +195,20 @@ fn parse_change(word: &str) -> Result<(String, String), String> {
 /// Merges a store, or one keyspace, into its smallest form: one sorted run each, without overwritten and
 /// deleted items.
 ///
-/// It reads and writes everything once, and needs room for the largest of the new files until the old ones
-/// are gone. Reads are fastest after it.
+/// It reads and writes everything once, and needs space for the largest of the new files until the old ones
+/// are removed. Reads are fastest afterwards.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine compact data\n  trine compact data users")]
 pub(crate) struct Compact {
     /// The store's directory.
     pub(crate) store: PathBuf,
-    /// The keyspace's name; without it, all.
+    /// The keyspace's name; without it, all keyspaces.
     pub(crate) keyspace: Option<String>,
 }
 
-/// Makes a second store with what a store holds now, at once if both are on one file system.
+/// Makes a second store with the present items of a store, at once if both are on one file system.
 ///
-/// Tables are linked, not copied, where the file system can; else they are copied. The new store is whole or
-/// not there.
+/// Tables are hard-linked if the file system can, and copied otherwise. The new store is whole or absent.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine checkpoint data backup/2024-05-01")]
 pub(crate) struct Checkpoint {
@@ -220,7 +218,7 @@ pub(crate) struct Checkpoint {
     pub(crate) target: PathBuf,
 }
 
-/// Prints what makes a shell complete the commands and options of this program.
+/// Prints a script that makes a shell complete the commands and options of this program.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  trine completions bash > ~/.local/share/bash-completion/completions/trine\n  \
@@ -232,7 +230,7 @@ pub(crate) struct Completions {
     pub(crate) shell: Shell,
 }
 
-/// Prints the manual page of this program; with --dir, writes that of each command too.
+/// Prints the manual page of this program; with --dir, writes the page of each command too.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine man | man -l -\n  trine man --dir ~/.local/share/man/man1")]
 pub(crate) struct Man {

@@ -1,11 +1,11 @@
-//! The check of a scan's items, one after the other.
+//! The check of a scan's items, one by one.
 
 use trine_workload::keys::Shape;
 use trine_workload::text;
 
 use super::record::Answers;
 
-/// Looks at the items of a scan: keys ascend, values are those of their keys.
+/// Checks the items of a scan: keys ascend, and values belong to their keys.
 pub(super) struct InOrder<'a> {
     pub(super) shape: Shape,
     pub(super) previous: &'a mut Vec<u8>,
@@ -29,7 +29,8 @@ impl InOrder<'_> {
 mod tests {
     use super::*;
 
-    /// A key out of order, a key twice and a value that is not its key's are each counted, and nothing else.
+    /// A key out of order, a repeated key and a value of another key are each counted as wrong, and nothing
+    /// else.
     #[test]
     fn wrong_items_are_counted() {
         let shape = Shape { key_bytes: 16, compressible_percent: 0 };

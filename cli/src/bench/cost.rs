@@ -1,4 +1,4 @@
-//! What a workload cost: the store's own counters and the operating system's, before and after.
+//! The cost of a workload: the store's own counters and the operating system's, before and after.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use trine_workload::text::ratio;
 use super::store::Engine;
 use crate::stats::{Log, amplification};
 
-/// Bytes of a device read as the kernel's figures are counted.
+/// The size of a device read in the kernel's counts.
 const KERNEL_READ_BYTES: u64 = 4096;
 
-/// Everything that is counted, at one moment.
+/// All counters at one moment.
 pub(super) struct Moment {
     at: Instant,
     stats: Option<Stats>,
@@ -32,7 +32,7 @@ impl Moment {
     }
 }
 
-/// What was spent between two moments; `None` where it is not known.
+/// The cost between two moments; `None` if not known.
 #[derive(Clone, Debug)]
 pub(super) struct Cost {
     pub(super) seconds: f64,
@@ -44,7 +44,7 @@ pub(super) struct Cost {
     pub(super) memory_used_bytes: Option<u64>,
     pub(super) memory_budget_bytes: Option<u64>,
     pub(super) disk_bytes: Option<u64>,
-    /// What is wrong in the background, if anything.
+    /// The error of background work, if any.
     pub(super) background_error: Option<String>,
 }
 

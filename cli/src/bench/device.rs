@@ -1,7 +1,7 @@
-//! The workload device: what the device does without the store, and how that is told.
+//! The workload device: measures the device without the store, and reports it.
 //!
-//! Every figure comes from blocking requests; depth is the number of threads that have one each. A device
-//! that needs the ring to reach its limit shows less here: the report says how it was asked.
+//! All figures come from blocking requests; depth is the number of threads, each with one request. A device
+//! that needs the ring to reach its limit shows less here: the report names the read method.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use trine_workload::text::{bytes, count, nanoseconds};
 use super::stop_if_asked;
 use crate::arguments::Bench;
 
-/// Seconds of a measurement where none are given.
+/// The seconds of a measurement by default.
 const SECONDS: u64 = 2;
 
 pub(super) fn measure(arguments: &Bench, directory: &Path) -> Result<Device, Failure> {
@@ -82,7 +82,7 @@ pub(super) fn print(device: &Device, screen: &mut Screen) -> Result<(), Failure>
     screen.line("")
 }
 
-/// `device-random` and `device-sequential`, SVG and CSV: a line, or a bar, for each time it was measured.
+/// `device-random` and `device-sequential`, SVG and CSV: a line, or a bar, for each measurement.
 pub(super) fn plot(measured: &[Device], directory: &Path) -> Result<(), Failure> {
     if measured.is_empty() {
         return Ok(());

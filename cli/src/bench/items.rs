@@ -1,24 +1,24 @@
-//! What a bench store holds, remembered in the store itself: which items there are and how they look.
+//! The contents of a bench store, recorded in the store itself: its items and their shape.
 
 use serde::{Deserialize, Serialize};
 use trine_workload::keys::{Permutation, Shape};
 use trine_workload::numbering::Numbering;
 
-/// The keyspace that marks a store as the bench's own, and the key of its state.
+/// The keyspace that marks a store as made by the bench, and the key of its state.
 pub(super) const MARK: &str = ".bench";
 pub(super) const STATE_KEY: &[u8] = b"state";
 
 /// The keyspace of the workload partitions.
 pub(super) const PARTITIONS: &str = ".bench.partitions";
 
-/// What the store holds.
+/// The contents of the store.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) main: Option<Items>,
     pub(super) ycsb: Option<Items>,
 }
 
-/// Which of the two sets of items, each in a keyspace of its own.
+/// One of the two sets of items, each in a keyspace of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Family {
     Main,
@@ -43,7 +43,7 @@ impl State {
         }
     }
 
-    /// Keys and values of both sets; `None` if either is not known.
+    /// Bytes of keys and values of both sets; `None` if either is not known.
     pub(super) fn live_bytes(&self) -> Option<u64> {
         [&self.main, &self.ycsb].into_iter().flatten().map(|items| items.live_bytes).sum()
     }
@@ -60,28 +60,28 @@ impl State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Order {
-    /// Of their keys.
+    /// In key order.
     Sequential,
-    /// A permutation of the keys below the bound.
+    /// In a random permutation of the keys below the bound.
     Random,
-    /// YCSB's: keys scattered over all there can be.
+    /// As YCSB: keys scattered over the whole key space.
     Scattered,
 }
 
-/// Items, numbered from 0 on in the order they are put; the first `count` of them are in.
+/// Items, numbered from 0 in the order of the load; the first `count` are in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Items {
     pub(super) order: Order,
     pub(super) count: u64,
-    /// How many a whole load has.
+    /// The number of items of a whole load.
     pub(super) bound: u64,
     pub(super) seed: u64,
     pub(super) key_bytes: usize,
     pub(super) compressible_percent: u64,
     pub(super) value_bytes: u32,
-    /// Some may have been deleted.
+    /// Whether some may have been deleted.
     pub(super) has_gaps: bool,
-    /// Keys and values that a reader can see; `None` once that is not known.
+    /// Bytes of the keys and values that a reader sees; `None` once that is not known.
     pub(super) live_bytes: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Items {
         Shape { key_bytes: self.key_bytes, compressible_percent: self.compressible_percent }
     }
 
-    /// Whether every key up to the bound is there.
+    /// Whether every key up to the bound is in the store.
     pub(super) fn is_whole(&self) -> bool {
         let is_dense = match self.order {
             Order::Sequential => true,

@@ -1,4 +1,4 @@
-//! One workload measured: its threads started, watched once a second, and added up.
+//! Measures one workload: starts its threads, samples them once a second, and adds them up.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use super::store::{Engine, Target};
 use super::work::{self, Job, Role, Script, Shared};
 use crate::arguments::{Bench, Workload};
 
-/// Between two looks at the threads.
+/// The interval between two looks at the threads.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A second of a workload, with what the store said at its end.
+/// A second of a workload, with the store's counters at its end.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) second: Second,
@@ -28,31 +28,31 @@ pub(super) struct Row {
     pub(super) pressure: Option<u64>,
 }
 
-/// What was measured.
+/// The result of a measurement.
 pub(super) struct Outcome {
     pub(super) workload: Workload,
     pub(super) kind: trine::Kind,
-    /// Items in the store when it ended.
+    /// Items in the store at the end.
     pub(super) loaded: u64,
     pub(super) key_bytes: usize,
-    /// Of all that the bench has in the store.
+    /// Of all items of the bench in the store.
     pub(super) live_bytes: Option<u64>,
     pub(super) distribution: Option<Distribution>,
     pub(super) threads: u64,
-    /// Operations that one latency stands for.
+    /// Operations measured by one latency.
     pub(super) batch: u64,
     pub(super) record: Record,
     pub(super) latency: Histogram<u64>,
-    /// Of the thread beside, if there is one.
+    /// The record of the additional writer thread, if there is one.
     pub(super) writer: Option<Record>,
     pub(super) cost: Cost,
     pub(super) rows: Vec<Row>,
-    /// Whether nothing was left to flush or merge.
+    /// Whether no flush or merge was due.
     pub(super) is_settled: bool,
 }
 
 impl Outcome {
-    /// The workload's name; over a hashed keyspace it says so.
+    /// The workload's name, with a suffix for a hashed keyspace.
     pub(super) fn name(&self) -> String {
         let hashed = if self.kind == trine::Kind::Hashed { ", hashed" } else { "" };
         format!("{}{hashed}", self.workload.name())
@@ -63,7 +63,7 @@ impl Outcome {
     }
 }
 
-/// A step of the run: a workload, and for a load where it ends.
+/// A step of the run: a workload, and for a staged load its stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Step {
     pub(super) workload: Workload,
@@ -77,7 +77,7 @@ pub(super) struct Stage {
     pub(super) end: u64,
 }
 
-/// The workloads with staged loads taken apart: each part is followed by the reads that follow the load.
+/// The steps of all workloads. Each stage of a staged load is followed by the reads that follow the load.
 pub(super) fn steps(arguments: &Bench) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut rest = arguments.workloads.as_slice();
@@ -102,7 +102,7 @@ pub(super) fn steps(arguments: &Bench) -> Vec<Step> {
     steps
 }
 
-/// Runs a workload; `index` is its place in the run, so that no two draw the same items.
+/// Runs a workload; `index` is its number in the run, so that no two draw the same items.
 pub(super) fn measure(
     engine: &mut Engine<'_>,
     arguments: &Bench,
@@ -144,7 +144,7 @@ pub(super) fn measure(
     })
 }
 
-/// The items to work on; a load that begins has none yet.
+/// The items of the workload; a load that begins has none yet.
 fn begun(engine: &mut Engine<'_>, step: Step, family: Family) -> Result<Items, Failure> {
     let Some(order) = load_order(step.workload) else {
         return engine.items(family, step.workload.name()).cloned();
@@ -238,7 +238,7 @@ fn script_of(workload: Workload, arguments: &Bench, items: &Items) -> Result<Scr
     })
 }
 
-/// How items are chosen; `None` where the workload decides it.
+/// The distribution of chosen items; `None` if the workload decides it.
 fn distribution_of(script: &Script, arguments: &Bench) -> Option<Distribution> {
     match script {
         Script::Load | Script::ReadAll | Script::Mixgraph(_) => None,
@@ -247,7 +247,7 @@ fn distribution_of(script: &Script, arguments: &Bench) -> Option<Distribution> {
     }
 }
 
-/// Remembers before a workload begins what would be wrong to believe if it ended early.
+/// Updates the recorded state before a workload begins, so that it is not wrong if the workload ends early.
 fn foresee(
     engine: &mut Engine<'_>,
     arguments: &Bench,
@@ -261,14 +261,14 @@ fn foresee(
             items.live_bytes = None;
         }
         Script::Mixgraph(_) => items.live_bytes = None,
-        // What is put again may have another length.
+        // Overwritten values may have another length.
         _ if arguments.value_bytes != items.value_bytes => items.live_bytes = None,
         _ => return Ok(()),
     }
     engine.save()
 }
 
-/// Remembers what is in now.
+/// Records the items that are in the store now.
 fn remember(engine: &mut Engine<'_>, ran: &Ran, family: Family) -> Result<(), Failure> {
     let items = engine.state.of_mut(family).as_mut().expect("it is there");
     if ran.count == items.count {
@@ -289,12 +289,12 @@ fn latency_batch(job: &Job) -> u64 {
     }
 }
 
-/// What the threads did.
+/// The results of the threads.
 struct Ran {
     record: Record,
     writer: Option<Record>,
     seconds: f64,
-    /// Items that are in.
+    /// Items in the store.
     count: u64,
     rows: Vec<Row>,
 }
@@ -340,7 +340,7 @@ fn run(job: &Job, db: Option<&Db>, name: &'static str) -> Result<Ran, Failure> {
     Ok(Ran { record, writer, seconds, count: shared.count(), rows })
 }
 
-/// Joins what threads did each second with what the store said before and after it.
+/// Joins the threads' results of each second with the store's counters before and after it.
 fn rows(seconds: Vec<Second>, samples: &[Option<(u64, u64)>]) -> Vec<Row> {
     let at = |second: u64| samples.get(usize::try_from(second).ok()?).copied().flatten();
     let row = |second: Second| {

@@ -1,4 +1,4 @@
-//! The command bench: workloads by the names that users of db_bench know, in the order given.
+//! The command bench: workloads by their names in db_bench, in the order given.
 
 mod check;
 mod cost;
@@ -26,7 +26,7 @@ use measure::Outcome;
 use partitions::PartitionsReport;
 use store::Engine;
 
-/// Where the bench works; a temporary directory is removed when this is dropped.
+/// The bench's directory; a temporary directory is removed when this is dropped.
 enum Place {
     Given(PathBuf),
     Temporary(TempDir),
@@ -91,7 +91,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Bench) -> Result<(), Fa
     };
     let mut runs = kinds.iter();
     let ended = runs.try_for_each(|kind| run_steps(global, &arguments, (place.path(), *kind), &mut results));
-    // What was measured before a failure or Ctrl-C is told all the same.
+    // Results from before a failure or Ctrl-C are reported too.
     results.tell(global, &arguments)?;
     ended?;
     let wrong = results.outcomes.iter().filter(|outcome| outcome.record.answers.wrong > 0).count();
@@ -136,7 +136,7 @@ fn run_steps(
     }
 }
 
-/// Which of the results comes next.
+/// The kind and index of the next result.
 enum Measured {
     Device(usize),
     Partitions(usize),

@@ -1,9 +1,9 @@
 //! The workload partitions: partitions made and dropped over the life of a store, with its size at ten
 //! points.
 //!
-//! Partitions are made in groups, each group by one batch that writes a few items to each of its partitions.
-//! While more than `--live` exist, the oldest group is dropped by one drop. At each point the store tells its
-//! manifest and its memory, is closed and opened, and answers are checked.
+//! Partitions are made in groups, each by one batch that writes a few items to each of its partitions. While
+//! more than `--live` exist, one drop removes the oldest group. At each point the sizes of manifest and
+//! memory are recorded, the store is closed and opened, and answers are checked.
 
 use std::time::Instant;
 
@@ -18,50 +18,50 @@ use super::stop_if_asked;
 use super::store::Engine;
 use crate::arguments::Bench;
 
-/// Times that the store is looked at.
+/// The number of points.
 const POINTS: u64 = 10;
 
 /// Keys of existing partitions, and of dropped ones, that are read at each point.
 const CHECKS: u64 = 100;
 
-/// The role of memory that is left out: the cache grows to its limit with every store.
+/// The role of memory that is left out: the cache grows to its limit in every store.
 const CACHE: &str = "cache";
 
 /// Length of a partition's name, which is its number.
 pub(super) const NAME_BYTES: usize = 8;
 
-/// The store over the life of its partitions.
+/// The results over the life of the store.
 pub(super) struct PartitionsReport {
     live: u64,
     group: u64,
     items: u64,
     points: Vec<LifePoint>,
-    /// Answers that were not as they must be.
+    /// The number of wrong answers.
     pub(super) wrong: u64,
 }
 
-/// The store after some partitions.
+/// The store after some number of partitions.
 struct LifePoint {
     made: u64,
     live: u64,
     makes_a_second: f64,
     drops_a_second: f64,
-    /// Of all threads, for each partition made since the last point, its drop included.
+    /// Processor time of all threads, for each partition made since the last point, with its drop.
     cpu_ns: u64,
     manifest_bytes: u64,
     table_bytes: u64,
     tables: u64,
-    /// Each role but the cache, and its bytes.
+    /// Each role except the cache, and its bytes.
     memory: Vec<(&'static str, u64)>,
     resident_bytes: Option<u64>,
-    /// For closing and opening; opening alone is in `open_ns`.
+    /// The time of closing and opening; `open_ns` is that of opening alone.
     reopen_seconds: f64,
     open_ns: u64,
 }
 
-/// Partitions made and dropped since the last point, and the time of it.
+/// Partitions made and dropped since the last point, and the time for them.
 struct Spent {
-    /// The time of the processors at the last point.
+    /// The processor time at the last point.
     cpu_ns: u64,
     made: u64,
     make_seconds: f64,
@@ -75,7 +75,7 @@ impl Spent {
     }
 }
 
-/// Partitions are numbered; those from `oldest` to before `next` exist.
+/// The partitions by number; those from `oldest` up to `next`, exclusive, exist.
 struct Life<'a> {
     arguments: &'a Bench,
     keyspace: Keyspace<Ordered>,
@@ -129,7 +129,7 @@ fn key(partition: u64, item: u32) -> [u8; NAME_BYTES + 4] {
 }
 
 impl Life<'_> {
-    /// The value of every item of a partition: its number, again and again.
+    /// The value of every item of a partition: its number, repeated.
     fn value(&self, partition: u64) -> Vec<u8> {
         partition.to_be_bytes().into_iter().cycle().take(self.arguments.value_bytes as usize).collect()
     }
@@ -150,7 +150,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Drops the oldest groups as long as too many partitions exist.
+    /// Drops the oldest groups while too many partitions exist.
     fn drop_oldest(&mut self, group: u64) -> Result<(), Failure> {
         while self.next - self.oldest > self.arguments.live {
             let surplus = self.next - self.oldest - self.arguments.live;
@@ -165,7 +165,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Measures the store, and closes and opens it.
+    /// Measures the store, closes it and opens it.
     fn look(&mut self, engine: &mut Engine<'_>) -> Result<LifePoint, Failure> {
         let cpu_ns = system::cpu_ns().saturating_sub(self.spent.cpu_ns) / self.spent.made.max(1);
         let stats = engine.db().ok_or_else(needs_store)?.stats();
@@ -196,7 +196,7 @@ impl Life<'_> {
         })
     }
 
-    /// Reads keys of partitions that exist and of dropped ones; the result is the number of wrong answers.
+    /// Reads keys of existing and of dropped partitions; returns the number of wrong answers.
     fn check(&self) -> Result<u64, Failure> {
         let mut wrong = u64::from(self.keyspace.partitions()?.len() as u64 != self.next - self.oldest);
         let last = self.arguments.partition_items - 1;
@@ -211,7 +211,8 @@ impl Life<'_> {
     }
 }
 
-/// Up to [`CHECKS`] numbers from `start` to before `end`, with equal steps; the last is among them.
+/// About [`CHECKS`] numbers of `start..end` in equal steps, or all if there are few; the last one is
+/// included.
 fn spread(start: u64, end: u64) -> impl Iterator<Item = u64> {
     let step = ((end - start) / CHECKS).max(1);
     (start..end).rev().step_by(usize::try_from(step).unwrap_or(usize::MAX))
@@ -283,7 +284,7 @@ pub(super) fn print(report: &PartitionsReport, screen: &mut Screen) -> Result<()
     screen.line("")
 }
 
-/// Memory at each point, of those roles that have any.
+/// Memory at each point, of the roles that use any.
 fn memory_of(report: &PartitionsReport) -> comfy_table::Table {
     let of = |point: &LifePoint, name: &str| {
         point.memory.iter().find(|(role, _)| *role == name).map_or(0, |(_, bytes)| *bytes)
@@ -308,7 +309,7 @@ fn memory_of(report: &PartitionsReport) -> comfy_table::Table {
 mod tests {
     use super::*;
 
-    /// Few numbers are all taken, and of many about a hundred, the last among them.
+    /// A few numbers are all taken, of many about a hundred, and the last is included.
     #[test]
     fn checks_are_spread() {
         assert_eq!(spread(3, 3).count(), 0);

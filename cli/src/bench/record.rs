@@ -1,7 +1,7 @@
-//! What a thread writes down: latencies by kind, what was found, and the first wrong answer.
+//! The record of a thread: latencies by kind, counts of answers, and the first wrong answer.
 //!
-//! Each thread has its own record; they are added up when the workload ends. Only the windows of the time
-//! series are shared, once a second and thread.
+//! Each thread has its own record; they are added up when the workload ends. Threads share only the windows
+//! of the time series, once a second.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Delete,
     Scan,
     ReadModifyWrite,
-    /// Settling, flushing and the like.
+    /// Settling, flushing and similar work.
     Maintenance,
 }
 
@@ -40,12 +40,12 @@ impl Kind {
     }
 }
 
-/// Answers and what they were.
+/// Answers by result.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Answers {
     pub(super) found: u64,
     pub(super) absent: u64,
-    /// Items that scans gave.
+    /// Items returned by scans.
     pub(super) scanned: u64,
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
@@ -66,7 +66,7 @@ impl Answers {
     }
 }
 
-/// Operations of a kind, and the time that each measurement (of one or more of them) took.
+/// Operations of a kind, and the time of each measurement (of one or more operations).
 #[derive(Clone, Debug)]
 pub(super) struct Times {
     pub(super) operations: u64,
@@ -77,7 +77,7 @@ pub(super) struct Record {
     times: [Option<Times>; Kind::ALL.len()],
     pub(super) operations: u64,
     pub(super) answers: Answers,
-    /// Key and value bytes of what is new to the store.
+    /// Bytes of keys and values that are new to the store.
     pub(super) new_bytes: u64,
 }
 
@@ -123,7 +123,7 @@ impl Record {
         Kind::ALL.into_iter().zip(&self.times).filter_map(|(kind, times)| Some((kind, times.as_ref()?)))
     }
 
-    /// Of all kinds together.
+    /// The latencies of all kinds.
     pub(super) fn latency(&self) -> Result<Histogram<u64>, Failure> {
         let mut all = histogram(3)?;
         for (_, times) in self.times() {
@@ -149,7 +149,7 @@ pub(super) struct Second {
     pub(super) p99_ns: u64,
 }
 
-/// Seconds of a workload, gathered from all threads.
+/// The seconds of a workload, collected from all threads.
 #[derive(Default)]
 pub(super) struct Seconds {
     open: Mutex<BTreeMap<u64, (u64, Histogram<u64>)>>,
@@ -170,7 +170,7 @@ impl Seconds {
         Ok(())
     }
 
-    /// All seconds from the first to the last, also those in which nothing ended.
+    /// All seconds from the first to the last, also those in which no operation ended.
     pub(super) fn all(&self) -> Vec<Second> {
         let open = self.open.lock().expect("nobody panics with it");
         let last = open.keys().next_back().map_or(0, |last| last + 1);
@@ -184,7 +184,7 @@ impl Seconds {
     }
 }
 
-/// One thread's part of the second that runs.
+/// One thread's part of the current second.
 pub(super) struct Window<'a> {
     seconds: &'a Seconds,
     second: u64,
@@ -197,7 +197,7 @@ impl<'a> Window<'a> {
         Ok(Window { seconds, second: 0, operations: 0, latency: histogram(2)? })
     }
 
-    /// Takes what ended so long after the workload's start.
+    /// Records operations that ended at this time since the workload's start.
     pub(super) fn take(&mut self, end: Duration, operations: u64, ns: u64) -> Result<(), Failure> {
         let second = end.as_secs();
         if second != self.second {
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(one.latency().expect("it adds").len(), 3);
     }
 
-    /// Seconds gather what several threads did, and a second in which nothing ended is there with nothing.
+    /// Seconds collect the operations of several threads, and a second without operations has a row of zeros.
     #[test]
     fn seconds_have_no_holes() {
         let seconds = Seconds::default();

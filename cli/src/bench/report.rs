@@ -1,4 +1,4 @@
-//! The bench's report: tables for people, JSON for machines, charts and the time series.
+//! The bench's report: tables for people, JSON for programs, charts and the time series.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::measure::Outcome;
 use super::record::{Record, Times};
 use crate::arguments::{Bench, EngineName, Global, Workload};
 
-/// What the run was asked, for both kinds of report.
+/// The configuration of the run, for both kinds of report.
 pub(super) fn configuration(global: &Global, arguments: &Bench) -> Value {
     let settings: Map<String, Value> =
         arguments.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
@@ -38,7 +38,7 @@ pub(super) fn configuration(global: &Global, arguments: &Bench) -> Value {
     })
 }
 
-/// What no figure of this row tells.
+/// Remarks that the figures of a row do not show.
 fn remarks(outcome: &Outcome, arguments: &Bench) -> Vec<String> {
     let mut remarks = Vec::new();
     let mut say = |remark: &str| remarks.push(remark.to_string());
@@ -159,7 +159,7 @@ pub(super) fn to_json(outcome: &Outcome, arguments: &Bench) -> Value {
     all
 }
 
-/// Live keys and values for each byte of the memory budget: the regime.
+/// Live bytes of keys and values for each byte of the memory budget.
 fn data_to_memory(outcome: &Outcome) -> Option<f64> {
     Some(outcome.live_bytes? as f64 / outcome.cost.memory_budget_bytes? as f64)
 }
@@ -234,7 +234,7 @@ fn rates(outcomes: &[Outcome]) -> comfy_table::Table {
     table
 }
 
-/// A figure, or a dash where there is none.
+/// A figure, or a dash if there is none.
 fn known(figure: Option<String>) -> String {
     figure.unwrap_or_else(|| "-".to_string())
 }
@@ -320,7 +320,7 @@ pub(super) fn write_series(outcomes: &[Outcome], path: &Path) -> Result<(), Fail
     std::fs::write(path, out).map_err(|source| Failure::file("write", path, source))
 }
 
-/// `throughput`, `latency`, `series` and, of a staged run, `stages`: SVG and CSV.
+/// `throughput`, `latency`, `series` and, for a staged run, `stages`: SVG and CSV.
 pub(super) fn plot(outcomes: &[Outcome], directory: &Path) -> Result<(), Failure> {
     let measured: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.latency.len() > 1).collect();
     if measured.is_empty() {
@@ -355,7 +355,7 @@ pub(super) fn plot(outcomes: &[Outcome], directory: &Path) -> Result<(), Failure
     write_chart(&stages_chart(&measured), directory, "stages")
 }
 
-/// A chart of fewer than two points in a line says nothing.
+/// A chart without two points in any line is not written.
 fn write_chart(chart: &Chart, directory: &Path, name: &str) -> Result<(), Failure> {
     if chart.series.iter().all(|series| series.points.len() < 2) {
         return Ok(());

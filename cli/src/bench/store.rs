@@ -1,4 +1,5 @@
-//! The bench's store: opened with care not to touch another's, and what stands in its place for `null`.
+//! The bench's store, which is opened without touching foreign ones; and the replacement for the engine
+//! `null`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use super::items::{Family, Items, MARK, Order, PARTITIONS, STATE_KEY, State};
 use super::partitions;
 use crate::arguments::{Bench, EngineName, Global};
 
-/// Settings of `--set`, told apart by whose they are.
+/// The settings of `--set`, divided into those of the store and of the keyspace.
 #[derive(Default)]
 struct Settings {
     store: Vec<(String, String)>,
@@ -18,7 +19,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Asks a store that is made for this, in `directory`, which names there are.
+    /// Makes a scratch store in `directory` to learn the names of the settings.
     fn sort(given: &[(String, String)], directory: &Path) -> Result<Settings, Failure> {
         if given.is_empty() {
             return Ok(Settings::default());
@@ -46,12 +47,12 @@ impl Settings {
     }
 }
 
-/// What is measured.
+/// The engine that is measured.
 pub(super) struct Engine<'a> {
     arguments: &'a Bench,
     global: &'a Global,
     path: PathBuf,
-    /// Of the keyspaces that have the items.
+    /// The kind of the keyspaces with the items.
     pub(super) kind: Kind,
     settings: Settings,
     /// `None` for `null`.
@@ -60,7 +61,7 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Opens or makes the store in `directory`, whose items are in keyspaces of the kind.
+    /// Opens or makes the store in `directory`, with items in keyspaces of this kind.
     pub(super) fn open(
         global: &'a Global,
         arguments: &'a Bench,
@@ -156,7 +157,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Remembers what the store holds.
+    /// Saves the state of the items in the store.
     pub(super) fn save(&self) -> Result<(), Failure> {
         if let Some(db) = &self.db {
             let state = serde_json::to_vec(&self.state)
@@ -166,7 +167,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Forgets the items and begins with none.
+    /// Removes the items of a family and begins without any.
     pub(super) fn begin(&mut self, family: Family, order: Order) -> Result<(), Failure> {
         *self.state.of_mut(family) = None;
         self.save()?;
@@ -189,7 +190,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// The items that a workload is to work on.
+    /// The items for a workload.
     pub(super) fn items(&self, family: Family, workload: &str) -> Result<&Items, Failure> {
         let load = if family == Family::Main { "fillseq or fillrandom" } else { "ycsb-load" };
         let items = self.state.of(family).filter(|items| items.count > 0).ok_or_else(|| {
@@ -210,7 +211,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// What a workload's threads ask.
+    /// The target of a workload's threads.
     pub(super) fn target(&self, family: Family) -> Result<Target, Failure> {
         let Some(db) = &self.db else { return Ok(Target::Null) };
         let (db, name) = (db.clone(), family.keyspace());
@@ -230,7 +231,7 @@ impl<'a> Engine<'a> {
         builder
     }
 
-    /// The keyspace of the workload partitions, without any.
+    /// Makes the keyspace of the workload partitions anew, without partitions.
     pub(super) fn begin_partitions(&self) -> Result<Keyspace<Ordered>, Failure> {
         let db = self.db().ok_or_else(partitions::needs_store)?;
         if db.contains_keyspace(PARTITIONS) {
@@ -246,23 +247,23 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The keyspace that is asked, or nothing.
+/// The keyspace that is measured, or none.
 pub(super) enum Target {
     Store { db: Db, keyspace: Keyspace<Ordered> },
     Hashed { db: Db, keyspace: Keyspace<Hashed> },
     Null,
 }
 
-/// What was found.
+/// The result of a get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     Value,
     Nothing,
-    /// Nobody was asked.
+    /// There is no store.
     Unasked,
 }
 
-/// Writes that go in together.
+/// A batch of writes.
 pub(super) struct Pending {
     batch: Option<trine::Batch>,
     pub(super) count: u32,
@@ -281,7 +282,7 @@ impl Target {
         }
     }
 
-    /// The values of all the keys, asked for together; `None` for `null`.
+    /// A multi-get of all keys; `None` for `null`.
     pub(super) fn multi_get(&self, keys: &[Vec<u8>]) -> trine::Result<Option<Vec<Option<trine::Value>>>> {
         match self {
             Target::Store { keyspace, .. } => keyspace.multi_get(keys).map(Some),
@@ -329,7 +330,7 @@ impl Target {
         Ok(Some(count))
     }
 
-    /// A reader of everything from `key` on; `None` for `null`.
+    /// A cursor from `key` on; `None` for `null`.
     pub(super) fn cursor(&self, key: &[u8]) -> Option<trine::Cursor> {
         match self {
             Target::Store { keyspace, .. } => Some(keyspace.cursor(key..)),
@@ -346,7 +347,7 @@ impl Target {
         Pending { batch, count: 0 }
     }
 
-    /// Adds a put, or a deletion where there is no value.
+    /// Adds a put, or a delete if there is no value.
     pub(super) fn add(&self, pending: &mut Pending, key: &[u8], value: Option<&[u8]>) -> trine::Result<()> {
         pending.count += 1;
         match (self, &mut pending.batch, value) {
@@ -358,7 +359,7 @@ impl Target {
         }
     }
 
-    /// Commits what is pending and begins anew.
+    /// Commits the pending writes and begins a new batch.
     pub(super) fn commit(&self, pending: &mut Pending) -> trine::Result<()> {
         match std::mem::replace(pending, self.pending()).batch {
             Some(mut batch) => batch.commit(),

@@ -1,9 +1,9 @@
-//! A workload's threads: which operation comes next, doing it, timing it, checking the answer.
+//! The threads of a workload: they choose each operation, run it, time it and check the answer.
 //!
-//! 1. Only the store's call is timed; making keys and values and checking them is not, but counts in the
-//!    rate, as it does in the row of `null`.
-//! 2. Loads put a prefix of the items' order, whatever ends them early.
-//! 3. An answer that cannot be is counted as wrong, never passed over.
+//! 1. Only the store's call is timed. Making and checking keys and values is not, but counts in the rate, as
+//!    it does in the row of `null`.
+//! 2. Loads put a prefix of the items' order, also if they end early.
+//! 3. An impossible answer is counted as wrong, never ignored.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -27,10 +27,10 @@ const LOAD_CHUNK: u64 = 64;
 /// Items of readseq that are timed together.
 pub(super) const READ_CHUNK: u64 = 100;
 
-/// Operations between two looks at what other threads see: progress, Ctrl-C.
+/// Operations between two updates of the shared state: progress, Ctrl-C.
 const TELL_EVERY: u64 = 64;
 
-/// What the threads do.
+/// The operations of the threads.
 #[derive(Clone, Debug)]
 pub(super) enum Script {
     Load,
@@ -53,9 +53,9 @@ pub(super) struct Job {
     pub(super) numbering: Numbering,
     /// `None` while loading.
     pub(super) chooser: Option<Chooser>,
-    /// Items there are at the start.
+    /// Items in the store at the start.
     pub(super) count: u64,
-    /// Keys up to this number are all there, if none was deleted.
+    /// Keys up to this number are all in the store, if none was deleted.
     pub(super) whole: Option<u64>,
     pub(super) has_gaps: bool,
     /// A load ends before this item.
@@ -63,29 +63,29 @@ pub(super) struct Job {
     pub(super) value_bytes: usize,
     pub(super) batch: u32,
     pub(super) threads: u64,
-    /// Of all threads together.
+    /// The total over all threads.
     pub(super) operations: u64,
     pub(super) time: Option<Duration>,
     pub(super) seed: u64,
-    /// Puts a second of one more thread, beside the others; 0 is no limit.
+    /// Puts a second of the additional writer thread; 0 is no limit.
     pub(super) writer: Option<u64>,
     pub(super) wants_seconds: bool,
 }
 
-/// What the threads share while they run.
+/// State that the threads share while they run.
 pub(super) struct Shared {
     pub(super) started: Instant,
     pub(super) done: AtomicU64,
     pub(super) running: AtomicUsize,
     pub(super) seconds: Option<Seconds>,
-    /// Woken by the last thread that ends.
+    /// The watcher, woken by the last thread that ends.
     watcher: std::thread::Thread,
     over: AtomicBool,
-    /// A thread ended with an error: what it had begun will not come.
+    /// A thread ended with an error; the chunk it had begun will not be completed.
     failed: AtomicBool,
     /// The next item to load or insert.
     next: AtomicU64,
-    /// Items below this are in.
+    /// Items below this are in the store.
     visible: AtomicU64,
 }
 
@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// Items that are in now.
+    /// Items in the store now.
     pub(super) fn count(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
@@ -115,7 +115,7 @@ impl Shared {
     }
 }
 
-/// Whether a thread is one of those that are measured.
+/// Whether a thread is measured, or runs beside the measured ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Measured,
@@ -195,7 +195,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The writer of readwhilewriting: puts until the readers are done, and once at least.
+    /// The writer of readwhilewriting: it puts until the readers are done, at least once.
     fn beside(&mut self) -> Result<(), Failure> {
         let a_second = self.job.writer.filter(|rate| *rate > 0);
         self.quota = u64::MAX;
@@ -293,7 +293,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Puts chunks of the items' order until there are none left. A chunk that is begun is finished.
+    /// Puts chunks of the items' order until none are left. A begun chunk is finished.
     fn load(&mut self) -> Result<(), Failure> {
         let chunk = LOAD_CHUNK.max(u64::from(self.job.batch));
         self.quota = u64::MAX;
@@ -308,13 +308,13 @@ impl<'a> Worker<'a> {
                 self.record.new_bytes += (self.key.len() + self.value.len()) as u64;
             }
             self.commit()?;
-            // Those who took earlier chunks finish them, unless they failed.
+            // Threads with earlier chunks finish them, unless they fail.
             self.make_visible(from, end);
         }
         Ok(())
     }
 
-    /// Waits until all items before `from` are in, then counts those up to `end` in.
+    /// Waits until all items before `from` are in the store, then adds those up to `end` to the count.
     fn make_visible(&self, from: u64, end: u64) {
         let visible = &self.shared.visible;
         while visible.compare_exchange(from, end, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -391,7 +391,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Gets so many items together, or as many as are left to do.
+    /// A multi-get of `keys_max` keys, or fewer if the quota ends.
     fn multi_get(&mut self, keys_max: u64) -> Result<(), Failure> {
         let job = self.job;
         let count = keys_max.min(self.quota - self.record.operations);
@@ -458,7 +458,7 @@ impl<'a> Worker<'a> {
             }
             Found::Unasked if expected == Expected::Nothing => answers.absent += 1,
             Found::Unasked => {
-                // What a check costs: the value is made, and nobody looks at it.
+                // Makes the value and discards it, so that the cost of a check is included.
                 job.shape.value(&self.key, job.value_bytes, &mut self.value);
                 std::hint::black_box(&self.value);
                 answers.found += 1;
@@ -487,7 +487,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Reads this thread's part of the keys in order.
+    /// Reads this thread's share of the keys in order.
     fn read_all(&mut self, thread: u64) -> Result<(), Failure> {
         let job = self.job;
         let first = match job.whole {
@@ -548,12 +548,12 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What a get must give.
+/// The expected result of a get.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Value,
     Nothing,
-    /// A deleted item may be chosen.
+    /// The item may have been deleted.
     Either,
 }
 

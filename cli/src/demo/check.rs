@@ -1,4 +1,4 @@
-//! Answers checked against what they must be: counted, and the first wrong one kept.
+//! Checks of answers: counted, with the first wrong answer kept.
 
 use serde::Serialize;
 

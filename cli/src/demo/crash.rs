@@ -1,5 +1,5 @@
-//! The demo's load: a child process that is killed, a reopened store that is checked, a second child that
-//! goes on.
+//! The demo's load: a child process that is killed, a check of the reopened store, and a second child that
+//! continues.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use super::check::Check;
 use super::load::{self, Done, Written};
 use crate::stats;
 
-/// Records after the last one found, of which none may be there.
+/// The number of records checked to be absent after the last one found.
 const ABSENT_AFTER: u64 = 1000;
 
-/// What loading cost and what the kill left.
+/// The cost of loading and the state after the kill.
 pub(crate) struct Load {
     pub(crate) seconds: f64,
     pub(crate) acknowledged_at_kill: u64,
@@ -33,12 +33,12 @@ pub(crate) struct Load {
     pub(crate) replayed_bytes: u64,
     pub(crate) discarded_bytes: u64,
     pub(crate) done: Done,
-    /// Of all processes that wrote.
+    /// The bytes written by all loading processes.
     pub(crate) written: Written,
     pub(crate) disk_bytes: u64,
 }
 
-/// Whether the kill met a process that was still loading.
+/// Whether the killed process was still loading.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Killed {
     InTheMiddle,
@@ -90,7 +90,7 @@ fn interrupted_or(message: String) -> Failure {
     if interrupt::asked() { Failure::Interrupted("stopped".to_string()) } else { Failure::Other(message) }
 }
 
-/// The store must hold a prefix of the records: all that were acknowledged, whole batches, nothing after
+/// Checks that the store holds a prefix of the records: all acknowledged ones, whole batches, and none after
 /// them.
 fn check_prefix(
     run: &Run<'_>,
@@ -124,7 +124,7 @@ fn check_prefix(
     Ok(())
 }
 
-/// What a loading process told before it ended.
+/// The reports of a loading process before it ended.
 #[derive(Default)]
 struct Told {
     acknowledged: u64,
@@ -142,7 +142,7 @@ impl Told {
         let mut child = spawn(run)?;
         let told = Told::listen(&mut child, bar, kill_at);
         if told.is_err() {
-            // It may have ended by itself; either way it is gone after `wait`.
+            // It may have ended by itself; in both cases it has ended after `wait`.
             let _ = child.kill();
         }
         let status =
@@ -163,7 +163,7 @@ impl Told {
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|error| lost(&error))?;
             let Some((word, object)) = line.split_once(' ') else { continue };
-            // A killed process leaves its last line torn: what was not told whole was not acknowledged.
+            // A killed process may leave its last line torn; a record is acknowledged only by a whole line.
             match word {
                 "acknowledged" => {
                     told.acknowledged =

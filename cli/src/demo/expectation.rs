@@ -1,8 +1,7 @@
-//! What the store must answer, kept small: hashes of every key and value, and a sample of whole keys.
+//! The expected answers of the store, kept small: hashes of every key and value, and a sample of whole keys.
 //!
-//! It is made from the records anew, never from the store. The order of the keys is learned from a scan that
-//! has been checked: as many items as records, each of them a record, strictly ascending; there is only one
-//! such order.
+//! They are made from the records, never from the store. The order of the keys is taken from a checked scan:
+//! as many items as records, each of them a record, strictly ascending; only one order satisfies that.
 
 use std::collections::HashMap;
 
@@ -18,20 +17,20 @@ const PREFIXES: usize = 64;
 pub(crate) struct Expectation {
     /// Hash of key and hash of value of every record, sorted.
     pairs: Vec<(u64, u64)>,
-    /// Records of each keyspace.
+    /// The number of records of each keyspace.
     pub(crate) counts: [u64; KEYSPACES.len()],
     pub(crate) key_value_bytes: u64,
-    /// Keys of `words`, sorted.
+    /// A sample of the keys of `words`, sorted.
     pub(crate) sample: Vec<Sample>,
-    /// Prefixes of keys of `words` (a word and the separator) and how many keys begin with each.
+    /// Prefixes of keys of `words` (a word and the separator), with the number of keys of each.
     pub(crate) prefixes: Vec<(Vec<u8>, u64)>,
 }
 
-/// The keys of `words` in order, as a checked scan gave them.
+/// The keys of `words` in order, from a checked scan.
 #[derive(Default)]
 pub(crate) struct Order {
     pub(crate) hashes: Vec<u64>,
-    /// How many keys are before each of the sample.
+    /// The number of keys before each key of the sample.
     pub(crate) ranks: Vec<usize>,
 }
 
@@ -75,7 +74,7 @@ impl Expectation {
         self.counts[FILES] + self.counts[WORDS]
     }
 
-    /// The hash of the value that `key` must have.
+    /// The hash of the expected value of `key`.
     pub(crate) fn value_hash(&self, keyspace: usize, key: &[u8]) -> Option<u64> {
         self.value_hash_of(key_hash(keyspace, key))
     }
@@ -85,7 +84,7 @@ impl Expectation {
         Some(self.pairs[index].1)
     }
 
-    /// The order that the key hashes of a checked scan of `words` give.
+    /// The order, from the key hashes of a checked scan of `words`.
     pub(crate) fn order(&self, hashes: Vec<u64>) -> Order {
         let mut ranks: HashMap<u64, usize> =
             self.sample.iter().map(|one| (key_hash(WORDS, &one.key), 0)).collect();
@@ -104,19 +103,19 @@ impl Expectation {
         order.hashes.get(rank) == Some(&hash) && self.value_hash_of(hash) == Some(xxh3_64(value))
     }
 
-    /// Bytes that the order takes once it is learned.
+    /// The memory of the order once it is known.
     pub(crate) fn order_bytes(&self) -> u64 {
         self.counts[WORDS] * size_of::<u64>() as u64
     }
 
-    /// Bytes that this and the order take, which the process has beside the store.
+    /// The memory of this and the order, which the process uses besides the store.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let sample: usize = self.sample.iter().map(|one| one.key.capacity() + size_of::<Sample>()).sum();
         (self.pairs.capacity() * size_of::<(u64, u64)>() + sample) as u64 + self.order_bytes()
     }
 }
 
-/// Counts a word if it is one of those watched: the first ones whose hash says so, whatever their order.
+/// Counts a word if it is watched: the first words with a suitable hash, in any order.
 fn count_word(record: &Record, words: &mut HashMap<Vec<u8>, u64>) {
     let end = record.key.iter().position(|byte| *byte == SEPARATOR as u8).map_or(0, |index| index + 1);
     let word = &record.key[..end];

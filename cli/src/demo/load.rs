@@ -1,8 +1,8 @@
 //! The process that loads the demo's records, and that the demo kills.
 //!
-//! It tells on standard output what has been acknowledged, one word and its object a line: `acknowledged
-//! 4000` after a commit, `written {..}` the bytes written so far, `done {..}` at the end. Each batch carries
-//! how many records are in, so that the next such process goes on there.
+//! It reports on standard output, one word and its object a line: `acknowledged 4000` after a commit,
+//! `written {..}` with the bytes written so far, `done {..}` at the end. Each batch stores the number of
+//! records that are in, so that the next process continues there.
 
 use serde::{Deserialize, Serialize};
 use trine::{Db, Keyspace, Ordered};
@@ -13,14 +13,14 @@ use trine_workload::text::json_escaped;
 use super::records::{KEYSPACES, Record, Sources};
 use crate::arguments::DemoLoad;
 
-/// The keyspace and key of the number of records that are in.
+/// The keyspace and key of the number of loaded records.
 pub(crate) const POSITION_KEYSPACE: &str = ".demo";
 pub(crate) const POSITION_KEY: &[u8] = b"records";
 
 const BATCH_RECORDS: usize = 500;
 const BATCHES_A_TALE: u64 = 8;
 
-/// Bytes written for the records, of one process or summed over several.
+/// Bytes written for the records, by one process or by several.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Written {
     pub(crate) key_value_bytes: u64,
@@ -50,7 +50,7 @@ impl Written {
     }
 }
 
-/// The last word of a load that came to its end.
+/// The last report of a finished load.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) written: Written,
@@ -58,7 +58,7 @@ pub(crate) struct Done {
     pub(crate) resident_peak_bytes: Option<u64>,
 }
 
-/// The records that are in, by the store's own account.
+/// The number of loaded records, as stored in the store.
 pub(crate) fn position(db: &Db) -> Result<u64, Failure> {
     let value = db.ordered(POSITION_KEYSPACE).open()?.get(POSITION_KEY)?;
     let Some(value) = value else { return Ok(0) };
@@ -66,7 +66,7 @@ pub(crate) fn position(db: &Db) -> Result<u64, Failure> {
     number.ok_or_else(|| Failure::Other("the demo's position in its store is no number".to_string()))
 }
 
-/// Opens the keyspaces of the records, creating them at first.
+/// Opens the keyspaces of the records, creating them if needed.
 pub(crate) fn keyspaces(db: &Db) -> Result<Vec<Keyspace<Ordered>>, Failure> {
     KEYSPACES.iter().map(|name| Ok(db.ordered(name).open()?)).collect()
 }
@@ -122,7 +122,7 @@ impl Loader {
         self.screen.flush()
     }
 
-    /// Brings everything into tables and waits until the store has settled.
+    /// Flushes all items into tables and waits until the store has settled.
     fn finish(mut self) -> Result<(), Failure> {
         let started = std::time::Instant::now();
         self.db.flush()?;

@@ -14,7 +14,7 @@ const LATENCY_NS_MAX: u64 = 60_000_000_000;
 pub(crate) struct Cost {
     pub(crate) name: &'static str,
     pub(crate) operations: u64,
-    /// Items that the operations gave.
+    /// Items returned by the operations.
     pub(crate) items: u64,
     pub(crate) mean_ns: u64,
     pub(crate) p50_ns: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Cost {
     pub(crate) device_read_bytes: u64,
 }
 
-/// Measures until a share of time is used up or enough is done, whichever is first.
+/// Measures until its share of time is used up or enough operations are done.
 pub(crate) struct Meter<'a> {
     db: &'a Db,
     histogram: Histogram<u64>,
@@ -50,7 +50,7 @@ impl<'a> Meter<'a> {
         operations == 0 || (operations < self.operations_max && Instant::now() < self.until)
     }
 
-    /// Times one operation that gives `count_items` items.
+    /// Times one operation that returns `count_items` items.
     pub(crate) fn time<R>(
         &mut self,
         operation: impl FnOnce() -> trine::Result<R>,

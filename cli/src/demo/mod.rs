@@ -1,7 +1,7 @@
-//! The command demo: the store tried on real records, with a kill, and every answer checked.
+//! The command demo: tries the store on real records, with a kill and a check of every answer.
 //!
-//! The order of things: make the expectation; load in a child that is killed, reopen and check, load the
-//! rest; reopen with little memory; scan, get, miss, range, prefix, snapshot, trace; reopen with much, get;
+//! The sequence: make the expectation; load in a child that is killed, reopen and check, load the rest;
+//! reopen with little memory; scan, get, miss, range, prefix, snapshot, trace; reopen with much memory, get;
 //! report. Exit code 1 if any check failed.
 
 mod check;
@@ -29,16 +29,16 @@ use reads::{Reads, Scan};
 use records::Sources;
 use report::Report;
 
-/// Memory of the processes that load: little enough that flushes and merges happen while they do.
+/// Memory of the loading processes: little enough that they flush and merge.
 const LOAD_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Memory of the process that reads: the least a store takes.
+/// Memory of the reading process: the least of a store.
 const READ_MEMORY_BYTES: u64 = 32 << 20;
 
-/// Memory for the last reads: more than the records take.
+/// Memory for the last reads: more than the records need.
 const WARM_MEMORY_BYTES: u64 = 256 << 20;
 
-/// What every part of the demo needs to know.
+/// The context of every part of the demo.
 pub(crate) struct Run<'a> {
     arguments: &'a arguments::Demo,
     directory: PathBuf,
@@ -60,7 +60,7 @@ impl Run<'_> {
     }
 }
 
-/// Where the demo works; a temporary directory is removed when this is dropped.
+/// The demo's directory; a temporary directory is removed when this is dropped.
 enum Place {
     Given(PathBuf),
     Temporary(TempDir),
@@ -133,7 +133,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Demo) -> Result<(), Fai
     }
 }
 
-/// What reading cost.
+/// The cost of reading.
 pub(crate) struct ReadReport {
     costs: Vec<Cost>,
     scans: Vec<Scan>,
@@ -148,7 +148,7 @@ fn read(run: &Run<'_>, checks: &mut Vec<Check>) -> Result<ReadReport, Failure> {
     let db = Db::builder(run.store()).memory_bytes(run.read_memory_bytes).open()?;
     let mut reads = Reads::new(run, &db)?;
     reads.scan_all()?;
-    // Before anything is written again: what is traced lies in tables.
+    // Before any write, so that the traced item is in a table.
     let trace = reads.trace()?;
     let bar = progress::endless();
     for (what, phase) in phases() {
@@ -173,7 +173,7 @@ fn read(run: &Run<'_>, checks: &mut Vec<Check>) -> Result<ReadReport, Failure> {
 
 type Phase<'a> = fn(&mut Reads<'a>) -> Result<(), Failure>;
 
-/// In this order: what changes the store comes last.
+/// In this order, because the phases that change the store come last.
 fn phases<'a>() -> [(&'static str, Phase<'a>); 5] {
     [
         ("getting present keys", Reads::gets),

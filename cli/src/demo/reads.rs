@@ -1,4 +1,4 @@
-//! The demo's reads: every answer timed, and checked against the records made anew.
+//! The demo's reads: every answer is timed, and checked against the records, which are made anew.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use super::load;
 use super::meter::{Cost, Meter};
 use super::records::{KEYSPACES, WORDS, key_hash};
 
-/// Items of a short range.
+/// The items of a short range.
 const RANGE_ITEMS: usize = 20;
 
-/// Keys the snapshot is tried on.
+/// The keys of the snapshot test.
 const OVERWRITTEN: usize = 2000;
 
-/// Shares of the time for reads, in percent.
+/// Shares of the time of all reads, in percent.
 const GETS_PERCENT: u64 = 40;
 const MISSES_PERCENT: u64 = 20;
 const RANGES_PERCENT: u64 = 25;
 const WARM_GETS_PERCENT: u64 = 15;
 
-/// A scan of everything.
+/// A full scan.
 #[derive(Serialize)]
 pub(crate) struct Scan {
     pub(crate) name: &'static str,
@@ -62,14 +62,14 @@ impl<'a> Reads<'a> {
         Meter::new(self.db, time, self.run.arguments.records * 2)
     }
 
-    /// A key of the sample and its index there.
+    /// A random key of the sample and its index.
     fn any_sample(&mut self) -> (&'a Sample, usize) {
         let samples = &self.expectation.sample;
         let index = self.dice.below(samples.len() as u64) as usize;
         (&samples[index], index)
     }
 
-    /// Reads all keyspaces forward, and `words` backward; learns the order of its keys.
+    /// Reads all keyspaces forward, and `words` backward; records the order of its keys.
     pub(crate) fn scan_all(&mut self) -> Result<(), Failure> {
         let mut content = Check::new("scan forward: every record, in order, nothing else");
         let bar = progress::over_items(self.expectation.records(), "scanning forward");
@@ -134,7 +134,7 @@ impl<'a> Reads<'a> {
         self.timed_gets("get, present", check, GETS_PERCENT)
     }
 
-    /// Gets of keys that have all been read before, so that memory holds what it can.
+    /// Gets of keys that have all been read before, so that memory holds as much of them as it can.
     pub(crate) fn warm_gets(&mut self) -> Result<(), Failure> {
         let mut check = Check::new("get with much memory: its value");
         for sample in &self.expectation.sample {
@@ -158,7 +158,7 @@ impl<'a> Reads<'a> {
         Ok(())
     }
 
-    /// Absent keys right beside present ones, so that only a filter or a block can tell.
+    /// Absent keys directly after present ones, so that only a filter or a block can exclude them.
     pub(crate) fn misses(&mut self) -> Result<(), Failure> {
         let mut check = Check::new("get of an absent key: nothing");
         let mut meter = self.meter(MISSES_PERCENT)?;
@@ -204,7 +204,7 @@ impl<'a> Reads<'a> {
         Ok(())
     }
 
-    /// Every occurrence of some words.
+    /// Prefix scans of every occurrence of some words.
     pub(crate) fn prefixes(&mut self) -> Result<(), Failure> {
         let mut check = Check::new("prefix: every occurrence of a word, counted");
         let mut meter = Meter::new(self.db, Duration::ZERO, u64::MAX)?;
@@ -222,7 +222,7 @@ impl<'a> Reads<'a> {
         Ok(())
     }
 
-    /// Overwrites and deletes under a snapshot, then puts everything back.
+    /// Overwrites and deletes under a snapshot, then restores all items.
     pub(crate) fn snapshot(&mut self) -> Result<(), Failure> {
         let mut old = Check::new("snapshot: the values before the overwrite");
         let mut new = Check::new("after the overwrite: new values, deleted keys absent");
@@ -260,7 +260,7 @@ impl<'a> Reads<'a> {
         Ok(())
     }
 
-    /// One get with its steps: where the time went.
+    /// One get with its steps and the time of each.
     pub(crate) fn trace(&mut self) -> Result<trine::Trace, Failure> {
         let (sample, _) = self.any_sample();
         let (value, trace) = self.words.trace(&sample.key)?;

@@ -1,11 +1,11 @@
-//! The demo's records: made from sources that are on this machine, or from a seed, the same each time.
+//! The demo's records: made from source files on this machine, or from a seed, and the same each time.
 //!
 //! Keyspace `files`: path → size, XXH3 of the text and its first line. Keyspace `words`: word ␟ path ␟
-//! line:column → the line. The loading process and the checks each make them anew, so that nothing is taken
-//! on trust.
+//! line:column → the line. The loading process and the checks each make them anew, so that the checks depend
+//! on no other process.
 //!
 //! 1. Two iterations with the same sources and seed give the same records in the same order.
-//! 2. No two records of a keyspace have one key.
+//! 2. No two records of a keyspace have the same key.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use trine_workload::dice::Dice;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Between the parts of a key; sorts before every printable character.
+/// Separates the parts of a key; sorts before every printable character.
 pub(crate) const SEPARATOR: char = '\u{1f}';
 
 /// The keyspaces' names, in the order of [`Record::keyspace`].
@@ -37,7 +37,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// What stands for the key where keys are not kept.
+    /// The hash that represents the key in the expectation.
     pub(crate) fn key_hash(&self) -> u64 {
         key_hash(self.keyspace, &self.key)
     }
@@ -47,7 +47,7 @@ pub(crate) fn key_hash(keyspace: usize, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, keyspace as u64)
 }
 
-/// The directories that hold the sources of Rust packages here: cargo's registry, else the toolchain's own.
+/// The directories with sources of Rust packages here: cargo's registry, else the toolchain's own.
 pub(crate) fn find_roots() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let at_home = |name: &str| home.as_ref().map(|home| home.join(name));
@@ -69,7 +69,7 @@ fn directories_in(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where texts come from.
+/// The origin of texts.
 #[derive(Clone)]
 pub(crate) enum Sources {
     /// Files, in an order that mixes the packages: by the hash of their names.
@@ -80,7 +80,7 @@ pub(crate) enum Sources {
 #[derive(Clone)]
 pub(crate) struct SourceFile {
     path: PathBuf,
-    /// Its path below the root.
+    /// The path below the root.
     name: String,
 }
 
@@ -104,7 +104,7 @@ impl Sources {
     }
 }
 
-/// Appends the sources below `directory`; what cannot be read is not there.
+/// Appends the sources below `directory`; unreadable ones are skipped.
 fn collect(root: &Path, directory: &Path, files: &mut Vec<SourceFile>) {
     let mut entries: Vec<fs::DirEntry> = fs::read_dir(directory).into_iter().flatten().flatten().collect();
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -195,7 +195,7 @@ fn cut(line: &str) -> &str {
     &line[..end]
 }
 
-/// Lines of made-up words, frequent ones more often than rare ones.
+/// Lines of generated words, with frequent and rare words.
 fn generated_text(seed: u64) -> String {
     let mut dice = Dice::new(seed);
     let mut text = String::new();
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Records are the same each time, their keys are unique, and a record is what its name says.
+    /// Records are the same each time, their keys are unique, and each record belongs to its name.
     #[test]
     fn records_are_the_same_each_time() {
         let all = |seed| {

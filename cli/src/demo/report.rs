@@ -1,4 +1,4 @@
-//! The demo's report: tables with a line of conclusion each, or one JSON object.
+//! The demo's report: tables with one line of conclusion each, or one JSON object.
 
 use std::fmt::Display;
 
@@ -22,7 +22,7 @@ pub(crate) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Kinds of answers of which some were wrong.
+    /// The number of checks with wrong answers.
     pub(crate) fn failed_count(&self) -> usize {
         self.checks.iter().filter(|check| check.wrong > 0).count()
     }
@@ -54,7 +54,8 @@ impl Report<'_> {
         (self.run.expectation.records() as f64 / self.load.seconds.max(1e-9)) as u64
     }
 
-    /// Resident memory that came with the store: after the reads, less before the open and what was learned.
+    /// The growth of resident memory by the store: after the reads, less that before the open and that of the
+    /// order.
     fn resident_growth_bytes(&self) -> Option<u64> {
         let before = self.reads.resident_before_bytes? + self.run.expectation.order_bytes();
         Some(self.reads.resident_bytes?.saturating_sub(before))
@@ -346,7 +347,7 @@ impl Report<'_> {
     }
 }
 
-/// The look of the report.
+/// The formatting of the report.
 struct Page {
     screen: Screen,
 }

@@ -1,4 +1,4 @@
-//! Where an import is: what the keyspace `.import` holds, and how a file is known to be the same.
+//! The position of an import, kept in the keyspace `.import`, and the check that the file is still the same.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,7 +16,7 @@ use crate::arguments;
 /// The keyspace that holds the positions of unfinished imports.
 pub(crate) const KEYSPACE: &str = ".import";
 
-/// Between the keyspace's name and the file's in a key.
+/// Separates the keyspace's name from the file's in a key.
 const SEPARATOR: u8 = 0x1f;
 
 /// The value kept for an unfinished import, as JSON.
@@ -31,7 +31,7 @@ pub(crate) struct Mark {
     shape: Shape,
 }
 
-/// The one position this import keeps.
+/// The stored position of this import.
 pub(crate) struct Positions {
     keyspace: Keyspace<Ordered>,
     key: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct Positions {
     prefix: Prefix,
 }
 
-/// A hashed beginning of the file.
+/// The hash of a prefix of the file.
 struct Prefix {
     bytes: u64,
     hash: Xxh3,
@@ -67,7 +67,8 @@ impl Positions {
         self.file_bytes
     }
 
-    /// The position to go on from, if an earlier import left one; refused if it does not fit.
+    /// The position of an unfinished earlier import, if there is one; refused if the file or the options
+    /// differ.
     pub(crate) fn find(&mut self) -> Result<Option<Mark>, Failure> {
         let Some(value) = self.keyspace.get(&self.key)? else { return Ok(None) };
         let file = path(&self.path);
@@ -97,12 +98,12 @@ impl Positions {
         Ok(Some(mark))
     }
 
-    /// Deletes what an earlier import left.
+    /// Deletes the position of an earlier import.
     pub(crate) fn forget(&self) -> Result<(), Failure> {
         Ok(self.keyspace.delete(&self.key)?)
     }
 
-    /// Adds the position to a batch that holds the rows before it.
+    /// Adds the position to a batch with the rows before it.
     pub(crate) fn put(
         &mut self,
         batch: &mut Batch,
@@ -118,12 +119,12 @@ impl Positions {
         Ok(batch.put(&self.keyspace, &self.key, &value)?)
     }
 
-    /// Deletes the position with a batch that holds the last rows.
+    /// Deletes the position in the batch with the last rows.
     pub(crate) fn delete(&self, batch: &mut Batch) -> Result<(), Failure> {
         Ok(batch.delete(&self.keyspace, &self.key)?)
     }
 
-    /// Hashes the file from where the last call ended to `offset`.
+    /// Hashes the file from the end of the last call to `offset`.
     fn advance(&mut self, offset: u64) -> Result<(), Failure> {
         let advanced = self.prefix.advance(&self.file, offset);
         advanced.map_err(|source| Failure::file("read", Path::new(&self.path), source))

@@ -13,18 +13,18 @@ use crate::rule;
 
 use super::keyspace_to_json;
 
-/// Partitions of a keyspace that are shown unless all are asked for.
+/// The partitions of a keyspace that are shown by default.
 const LARGEST: usize = 5;
 
 /// The partitions of one keyspace.
 pub(super) struct KeyspacePartitions {
     rule: PartitioningInfo,
     number: u64,
-    /// In the order of their names, or the largest first.
+    /// In the order of their names, or by size, largest first.
     shown: Vec<PartitionSize>,
 }
 
-/// How many partitions of a keyspace are shown.
+/// The extent of the listing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     Largest,
@@ -32,7 +32,7 @@ pub(super) enum Extent {
 }
 
 impl KeyspacePartitions {
-    /// Of each of these keyspaces; `None` for one that is not divided.
+    /// The partitions of each of these keyspaces; `None` for one that is not partitioned.
     pub(super) fn of_all(
         db: &Db,
         keyspaces: &[KeyspaceStats],
@@ -52,7 +52,7 @@ impl KeyspacePartitions {
         let mut shown = divided.sizes()?;
         let number = shown.len() as u64;
         if extent == Extent::Largest {
-            // Those that are in tables first; the sort keeps the order of names.
+            // By table bytes first; the stable sort keeps the order of names.
             shown.sort_by_key(|one| std::cmp::Reverse((one.stats.table_bytes, one.stats.key_value_bytes)));
             shown.truncate(LARGEST);
         }
@@ -64,7 +64,7 @@ impl KeyspacePartitions {
         partitions_cell(Some((&self.rule, self.number)))
     }
 
-    /// Adds the number and the rule to the JSON of the keyspace, and all partitions if they are asked for.
+    /// Adds the number and the rule to the JSON of the keyspace, and all partitions if requested.
     pub(super) fn add_to(&self, keyspace: &mut Value, extent: Extent) {
         keyspace["partitions"] = self.number.into();
         keyspace["partition_by"] = rule::text(&self.rule).into();
@@ -74,7 +74,7 @@ impl KeyspacePartitions {
     }
 }
 
-/// As that of a keyspace, with the name of the partition alone.
+/// As for a keyspace, but with the partition's name only.
 fn partition_to_json(one: &PartitionSize) -> Value {
     let mut object = Map::new();
     text::add_field(&mut object, "name", &one.name, Spelling::Text);

@@ -1,10 +1,10 @@
-//! The bench at tiny sizes: what it counts adds up, and what it cannot do is said.
+//! The bench at tiny sizes: its counts add up, and impossible requests are reported.
 
 use serde_json::Value;
 
 use super::{Place, ran, trine};
 
-/// The device is measured and drawn, its file is gone afterwards, and a limit on operations holds.
+/// The device is measured and drawn, its file is removed afterwards, and the limit on operations holds.
 #[test]
 fn the_device_is_measured() {
     let place = Place::new();
@@ -34,7 +34,7 @@ fn the_device_is_measured() {
     }
 }
 
-/// A workload that there is not is refused before anything is made.
+/// An unknown workload is refused before anything is made.
 #[test]
 fn unknown_workloads_are_refused() {
     let place = Place::new();
@@ -45,7 +45,7 @@ fn unknown_workloads_are_refused() {
     assert!(!directory.exists());
 }
 
-/// Runs the bench in `directory` and gives its report.
+/// Runs the bench in `directory` and returns its report.
 fn bench(place: &Place, workloads: &str, arguments: &[&str]) -> Value {
     let mut bench = trine();
     bench.args(["bench", workloads, "--json", "--dir"]).arg(place.file("bench")).args(arguments);
@@ -61,7 +61,7 @@ fn number(row: &Value, field: &str) -> u64 {
     row[field].as_u64().unwrap_or_else(|| panic!("{field} in {row}"))
 }
 
-/// What holds of every workload: nothing wrong, kinds add up to the operations, percentiles ascend.
+/// Checks that hold for every workload: no wrong answer, kinds add up to the operations, percentiles ascend.
 #[track_caller]
 fn check_row(row: &Value) {
     assert_eq!(number(row, "wrong"), 0, "{row}");
@@ -74,12 +74,12 @@ fn check_row(row: &Value) {
     assert!(row["remarks"].is_array());
 }
 
-/// Operations of a kind in a row.
+/// The operations of a kind in a row.
 fn of_kind(row: &Value, kind: &str) -> u64 {
     row["kinds"][kind]["operations"].as_u64().unwrap_or(0)
 }
 
-/// Every workload of db_bench's: operations as asked, reads found or absent as they must be, scans whole.
+/// Every workload of db_bench: the requested operations, reads found or absent as expected, scans whole.
 #[test]
 fn the_workloads_of_db_bench_add_up() {
     let place = Place::new();
@@ -121,8 +121,8 @@ fn the_workloads_of_db_bench_add_up() {
     assert!(of("reopen")["memory_budget_bytes"].as_u64() >= Some(32 << 20));
 }
 
-/// Over a hashed keyspace workloads find what they must, alone and beside the ordered one, which has its rows
-/// first; those that need an order are refused before anything is made.
+/// Workloads over a hashed keyspace find the expected items, alone and beside the ordered one, whose rows
+/// come first. Workloads that need ordered keys are refused before anything is made.
 #[test]
 fn hashed_keyspaces_are_measured() {
     let place = Place::new();
@@ -140,7 +140,7 @@ fn hashed_keyspaces_are_measured() {
             _ => {}
         }
     }
-    // The store is gone on with.
+    // The store is used again.
     let report = bench(&place, "fillrandom,ycsb-load,ycsb-a,ycsb-d", &["--items", "500", "--hashed"]);
     rows(&report).iter().for_each(check_row);
     let told = ran(trine().args(["bench", "readrandom", "--hashed", "--dir"]).arg(place.file("bench"))).ok();
@@ -155,8 +155,8 @@ fn hashed_keyspaces_are_measured() {
     }
 }
 
-/// YCSB's workloads: reads always find, inserts grow the store, mixes are what they say, in every
-/// distribution.
+/// YCSB's workloads: reads always find their key, inserts grow the store, and mixes have their ratios, in
+/// every distribution.
 #[test]
 fn the_workloads_of_ycsb_add_up() {
     let place = Place::new();
@@ -212,7 +212,7 @@ fn a_staged_load_is_read_at_each_step() {
     }
 }
 
-/// The engine null answers everything and asks nobody: no store, no device, and the same operations.
+/// The engine null runs the same operations without store and device.
 #[test]
 fn null_is_the_driver_alone() {
     let place = Place::new();
@@ -228,7 +228,8 @@ fn null_is_the_driver_alone() {
     assert!(!place.file("bench").join("store").exists());
 }
 
-/// The same seed gives the same keys: what one run loaded another checks, key by key and in order.
+/// The same seed gives the same keys: a second run checks the items loaded by the first, key by key and in
+/// order.
 #[test]
 fn a_kept_store_is_worked_on_again() {
     let place = Place::new();
@@ -243,7 +244,7 @@ fn a_kept_store_is_worked_on_again() {
     assert!(ran(&mut other).failed(2).contains("--key-bytes 24"));
 }
 
-/// A wrong value, put there by other hands, is found: exit code 1, and the report says where.
+/// A wrong value, written by another program, is found: exit code 1, and the report says where.
 #[test]
 fn wrong_values_are_told() {
     let place = Place::new();
@@ -261,7 +262,8 @@ fn wrong_values_are_told() {
     assert!(rows(&report)[0]["first_wrong"].as_str().is_some_and(|first| first.contains(&key)));
 }
 
-/// Stores of others are left alone unless told; wrong names and reads of nothing are one clear line.
+/// Foreign stores are not touched unless requested; wrong names and reads of an empty store are one clear
+/// line.
 #[test]
 fn what_cannot_be_is_refused() {
     let place = Place::new();
@@ -285,8 +287,8 @@ fn what_cannot_be_is_refused() {
     assert_eq!(ran(trine().arg("get").arg(&store).args(["users", "42"])).ok(), "Ann\n");
 }
 
-/// The report for people has every workload, its costs and its remarks, and nothing is left in the temporary
-/// directory.
+/// The report for people has every workload, its costs and its remarks, and the temporary directory is left
+/// empty.
 #[test]
 fn the_tables_are_for_people() {
     let place = Place::new();
@@ -299,8 +301,8 @@ fn the_tables_are_for_people() {
     assert_eq!(std::fs::read_dir(place.directory.path()).expect("it is there").count(), 0);
 }
 
-/// Partitions are made and dropped, with the store at ten points; as many are kept as were asked for, and
-/// every answer is right.
+/// Partitions are made and dropped, with the store measured at ten points. The requested number of partitions
+/// is kept, and every answer is right.
 #[test]
 fn partitions_are_made_and_dropped() {
     let place = Place::new();
@@ -326,7 +328,7 @@ fn partitions_are_made_and_dropped() {
     assert!(text.contains("write buffers") && !text.contains("WRONG"), "{text}");
 }
 
-/// Partitions need the store, and a number of them.
+/// The workload partitions needs a store, and at least one partition.
 #[test]
 fn partitions_of_nothing_are_refused() {
     let place = Place::new();

@@ -1,10 +1,10 @@
-//! A small demo, whole: load, kill, recovery, reads, checks, report.
+//! A small demo, from start to end: load, kill, recovery, reads, checks, report.
 
 use serde_json::Value;
 
 use super::{Place, ran, trine};
 
-/// On generated records: every check passes, the report is JSON, and --dir keeps a store that opens.
+/// With generated records: every check passes, the report is JSON, and --dir keeps a store that opens.
 #[test]
 fn a_small_demo_passes() {
     let place = Place::new();
@@ -25,8 +25,7 @@ fn a_small_demo_passes() {
     assert!(again.contains("is not empty"), "{again}");
 }
 
-/// On whatever sources this machine has: the report for people ends with its verdict, and no directory is
-/// left.
+/// With the sources of this machine: the report for people ends with its verdict, and no directory is left.
 #[test]
 fn the_report_is_for_people() {
     let place = Place::new();

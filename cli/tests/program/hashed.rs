@@ -14,7 +14,7 @@ fn filled() -> Place {
     place
 }
 
-/// Single items are put, found and deleted as in ordered keyspaces, by later commands without --hashed too.
+/// Single items are put, found and deleted as in ordered keyspaces; later commands need no --hashed.
 #[test]
 fn single_items() {
     let place = Place::new();
@@ -29,7 +29,7 @@ fn single_items() {
     assert_eq!(place.run("scan", ["sessions"]).ok(), "");
 }
 
-/// A keyspace keeps its kind; ranges of keys do not go with --hashed.
+/// A keyspace keeps its kind, and range rules are refused with --hashed.
 #[test]
 fn kinds_are_kept() {
     let place = filled();
@@ -53,7 +53,7 @@ fn kinds_are_kept() {
     assert_eq!(place.run("count", ["sessions"]).ok(), "101\n");
 }
 
-/// A scan has every item and says that they have no order; commands that need an order are refused.
+/// A scan returns every item and notes that they have no order; commands that need ordered keys are refused.
 #[test]
 fn scans_have_no_order() {
     let place = filled();
@@ -82,7 +82,7 @@ fn scans_have_no_order() {
     assert_eq!(place.run("count", ["sessions"]).ok(), "100\n");
 }
 
-/// Kinds are listed, and the shape of the trie by height, for people and for machines.
+/// Kinds are listed, and the shape of the trie by height, for people and for programs.
 #[test]
 fn shapes_are_shown() {
     let place = filled();
@@ -111,7 +111,7 @@ fn shapes_are_shown() {
     assert_eq!(told["found"], json!(true));
 }
 
-/// Rows go out in no order, and come back into either kind of keyspace.
+/// Rows are exported in no order, and imported into either kind of keyspace.
 #[test]
 fn rows_go_out_and_in() {
     let place = filled();
@@ -129,8 +129,8 @@ fn rows_go_out_and_in() {
     assert_eq!(place.run("export", ["sessions"]).ok().lines().count(), 100);
 }
 
-/// Damage is told by the part of the keys, a dump shows places but in blocks, and a salvaged copy is hashed
-/// again.
+/// Damage is reported as a share of the keys, a dump shows places except in blocks, and a salvaged copy is
+/// hashed again.
 #[test]
 fn damage_is_told_and_salvaged() {
     let place = filled();
@@ -171,7 +171,7 @@ fn damage_is_told_and_salvaged() {
     assert_eq!(ran(trine().arg("get").arg(&target).args(["sessions", "new"])).ok(), "1\n");
 }
 
-/// Partitions of a hashed keyspace are made, written, listed and dropped; commands take them by name.
+/// Partitions of a hashed keyspace are made, written, listed and dropped; commands accept their names.
 #[test]
 fn partitions_are_hashed() {
     let place = Place::new();
@@ -200,8 +200,8 @@ fn partitions_are_hashed() {
     place.run("verify", [""; 0]).ok();
 }
 
-/// Keys name the partitions of a hashed keyspace: rows go in, each command reads and writes them under the
-/// name of the keyspace, and partitions are listed, made, dropped and kept from a bound on.
+/// Keys name the partitions of a hashed keyspace: rows are imported, and each command reads and writes them
+/// under the keyspace's name. Partitions are listed, made, dropped and kept from a bound on.
 #[test]
 fn keys_name_partitions() {
     let place = Place::new();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Place, of_output, ran, trine, words};
 
-/// What is put is got; what is deleted is gone; exit codes tell apart what was not found and what failed.
+/// A put item is found, and a deleted one is gone. Exit codes distinguish an absent key from a failure.
 #[test]
 fn put_get_delete() {
     let place = Place::new();
@@ -26,7 +26,7 @@ fn put_get_delete() {
     assert_eq!(place.run("get", ["users", "ann", "--json"]).failed_json(1), "not_found");
 }
 
-/// A cleared keyspace is empty and takes no space; it is still there, and others are as they were.
+/// A cleared keyspace is empty and takes no space; it still exists, and others are unchanged.
 #[test]
 fn clear() {
     let place = Place::new();
@@ -50,7 +50,8 @@ fn clear() {
     assert!(place.run("clear", [".import"]).failed(2).contains("the program's own"));
 }
 
-/// Binary keys and values go in and out as digits; without --hex they are escaped, in JSON they are marked.
+/// Binary keys and values are given and printed as digits; without --hex they are escaped, in JSON they are
+/// marked.
 #[test]
 fn binary_items() {
     let place = Place::new();
@@ -62,7 +63,7 @@ fn binary_items() {
     assert!(error.contains("not hexadecimal"), "{error}");
 }
 
-/// Ranges, prefixes, limits and directions list what they say, in key order.
+/// Ranges, prefixes, limits and directions list the requested items, in key order.
 #[test]
 fn scans() {
     let place = Place::new();
@@ -94,7 +95,7 @@ fn store_as_an_option() {
     assert_eq!(ran(trine().args(["get", "k", "a", "--store"]).arg(&store)).ok(), "1\n");
 }
 
-/// Each fault has its line, its kind and its exit code, and nothing is created by a command that reads.
+/// Each fault has its line, its kind and its exit code, and a command that reads creates nothing.
 #[test]
 fn faults_are_told() {
     let place = Place::new();
@@ -118,7 +119,7 @@ fn faults_are_told() {
     assert!(error.contains("not a store"), "{error}");
 }
 
-/// Wrong usage is exit code 2, for people and for machines; help and version are no faults.
+/// Wrong usage has exit code 2, for people and for programs; help and version are not faults.
 #[test]
 fn usage() {
     let wrong = ran(trine().args(["get", "only-a-store"]));
@@ -132,7 +133,7 @@ fn usage() {
     assert!(ran(trine().arg("--version")).ok().starts_with("trine "));
 }
 
-/// A second writer is refused with a reason while the first one lives, and loses nothing.
+/// A second writer is refused with a reason while the first one runs, and no data is lost.
 #[test]
 fn a_second_writer_is_refused() {
     let place = Place::new();
@@ -152,7 +153,7 @@ fn a_second_writer_is_refused() {
     assert_eq!(place.run("get", ["k", "a"]).ok(), "1\n");
 }
 
-/// A reader that goes away ends a listing quietly.
+/// A listing whose reader closes the pipe ends without an error.
 #[test]
 fn a_broken_pipe_is_quiet() {
     let place = Place::new();
@@ -169,7 +170,7 @@ fn a_broken_pipe_is_quiet() {
     }
 }
 
-/// Statistics are tables for people and one JSON document for machines.
+/// Statistics are tables for people and one JSON document for programs.
 #[test]
 fn stats() {
     let place = Place::new();
@@ -187,7 +188,7 @@ fn stats() {
     assert!(users.get("keys").is_none(), "nobody asked for the count");
 }
 
-/// With --exact, keys are counted: not their versions, nor what was deleted.
+/// With --exact, keys are counted: not their versions, nor deleted keys.
 #[test]
 fn stats_count_keys() {
     let place = Place::new();
@@ -208,8 +209,8 @@ fn stats_count_keys() {
     assert!(users.is_some_and(|line| line.contains('2')), "{text}");
 }
 
-/// `verify` finds nothing in a sound store, and in a damaged one says where and what it concerns; `salvage`
-/// makes a new one of what is left.
+/// `verify` finds nothing in an undamaged store, and reports place and effect of damage in another; `salvage`
+/// makes a new store of the rest.
 #[test]
 fn verify() {
     let place = Place::new();
@@ -258,7 +259,7 @@ fn verify() {
     );
 }
 
-/// `explain` names the places of a get, and says what they answered.
+/// `explain` lists the places that a get searched, and their answers.
 #[test]
 fn explain() {
     let place = Place::new();
@@ -271,7 +272,7 @@ fn explain() {
     assert_eq!(all["steps"][0]["step"].as_str(), Some("MtGet"));
 }
 
-/// `dump` shows the parts of a file, for people and for machines.
+/// `dump` shows the parts of a file, for people and for programs.
 #[test]
 fn dump() {
     let place = Place::new();

@@ -1,5 +1,4 @@
-//! The built program, run as its users run it: arguments in, standard output, standard error and exit code
-//! out.
+//! The built program, run as by its users: arguments in; standard output, standard error and exit code out.
 
 #![expect(clippy::disallowed_methods, reason = "tests of the program, not of the library")]
 
@@ -20,7 +19,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory of its own for each test, with a store in it.
+/// A directory for each test, with a store in it.
 struct Place {
     directory: TempDir,
 }
@@ -38,7 +37,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// Writes a file and says where it is.
+    /// Writes a file and returns its path.
     fn with_file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         std::fs::write(self.file(name), content).expect("it takes the file");
         self.file(name)
@@ -55,7 +54,7 @@ impl Place {
         ran(&mut self.command(name, arguments))
     }
 
-    /// Everything in a keyspace, as the program lists it in JSON.
+    /// All items of a keyspace, as the program lists them in JSON.
     fn all(&self, keyspace: &str) -> Vec<Value> {
         let scan = self.run("scan", [keyspace, "--json"]).ok();
         scan.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
@@ -68,7 +67,7 @@ fn trine() -> Command {
     command
 }
 
-/// What a run of the program came to.
+/// The result of a run of the program.
 #[derive(Debug)]
 struct Ran {
     code: Option<i32>,

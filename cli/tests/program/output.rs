@@ -1,5 +1,5 @@
-//! Printed keys, values, names and paths: no character that a terminal acts on or hides. And the files that
-//! export replaces.
+//! Printed keys, values, names and paths contain no character that a terminal interprets or hides. Also the
+//! files that export replaces.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ fn assert_safe(text: &str) {
     assert!(text.chars().all(is_safe), "{text:?}");
 }
 
-/// Answers for people and for machines have no raw control or format character, and JSON still means the same
-/// text. Such characters were printed as they are.
+/// Answers for people and for programs have no raw control or format character, and JSON still represents the
+/// same text. Before, such characters were printed raw.
 #[test]
 fn answers_hide_nothing() {
     let place = Place::new();
@@ -54,8 +54,8 @@ fn answers_hide_nothing() {
     assert_eq!(serde_json::from_str::<Value>(&cleared).ok(), Some(json!({"cleared": HIDDEN})));
 }
 
-/// Errors name paths, keys, keyspaces and arguments in one safe line, or in JSON. Escape bytes of paths went
-/// to the terminal.
+/// Errors name paths, keys, keyspaces and arguments in one safe line, or in JSON. Before, escape bytes of
+/// paths reached the terminal.
 #[test]
 fn errors_hide_nothing() {
     let place = Place::new();
@@ -89,7 +89,8 @@ fn errors_hide_nothing() {
     assert!(wrong.error.contains("\\xc2\\x9b31m") && wrong.error.contains("Usage"), "{wrong:?}");
 }
 
-/// Bytes of a path that are not text are told as digits. They were all shown as one replacement character.
+/// Bytes of a path that are not text are printed as digits. Before, all were printed as one replacement
+/// character.
 #[cfg(unix)]
 #[test]
 fn paths_are_told_apart() {
@@ -102,8 +103,8 @@ fn paths_are_told_apart() {
     assert!(error.contains("\\xff.csv"), "{error}");
 }
 
-/// An export leaves a file that exists alone, also behind a symbolic link, unless it is given --force; then a
-/// link stays and its file is replaced. Both were replaced without a word.
+/// An export does not replace an existing file, also behind a symbolic link, without --force. With it a link
+/// stays and its target is replaced. Before, both were replaced without a warning.
 #[cfg(unix)]
 #[test]
 fn export_replaces_nothing_unasked() {

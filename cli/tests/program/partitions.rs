@@ -1,10 +1,10 @@
-//! Keyspaces that are divided: made, listed, read, exported, and the errors of it.
+//! Partitioned keyspaces: made, listed, read and exported, and their errors.
 
 use serde_json::{Value, json};
 
 use super::{Place, Ran, ran, trine, words};
 
-/// A store with a keyspace of each rule, and one that is not divided.
+/// A store with a keyspace of each rule, and one that is not partitioned.
 fn divided() -> Place {
     let place = Place::new();
     place.run("partitions", ["events", "--partition-by", "prefix:4"]).ok();
@@ -18,7 +18,7 @@ fn divided() -> Place {
     place
 }
 
-/// Name and keys of a row.
+/// The name and the keys of a row.
 fn row(one: &Value) -> (&str, u64) {
     (one["name"].as_str().expect("a name"), one["approximate_keys"].as_u64().expect("a number"))
 }
@@ -27,7 +27,7 @@ fn rows(listed: &Value) -> Vec<(&str, u64)> {
     listed.as_array().expect("an array").iter().map(row).collect()
 }
 
-/// Partitions of each rule are listed with their keys, the rule above them; deleted keys do not count.
+/// Partitions of each rule are listed with their number of keys, below the rule; deleted keys do not count.
 #[test]
 fn partitions_of_each_rule_are_listed() {
     let place = divided();
@@ -45,7 +45,7 @@ fn partitions_of_each_rule_are_listed() {
     place.run("verify", [""; 0]).ok();
 }
 
-/// Partitions by keys are made ahead and dropped; a name that no key has is refused.
+/// Partitions by key are made in advance and dropped; a name that no key can have is refused.
 #[test]
 fn partitions_by_keys_are_made_and_dropped() {
     let place = divided();
@@ -63,7 +63,7 @@ fn partitions_by_keys_are_made_and_dropped() {
     assert_eq!(place.run("scan", ["users", "--keys-only"]).ok(), "zoe\n");
 }
 
-/// Partitions before a bound are dropped, and a late one when the next is made.
+/// Partitions before a bound are dropped; a later one before it is dropped when the next partition is made.
 #[test]
 fn partitions_are_kept_from_a_bound_on() {
     let place = divided();
@@ -79,7 +79,7 @@ fn partitions_are_kept_from_a_bound_on() {
     assert_eq!(both.code, Some(2));
 }
 
-/// Names that are not text are escaped, and given as digits.
+/// Names that are not text are printed escaped, and given as digits.
 #[test]
 fn names_are_bytes() {
     let place = Place::new();
@@ -98,7 +98,7 @@ fn names_are_bytes() {
     );
 }
 
-/// keyspaces and stats tell rules and numbers of partitions; stats the largest partitions, or all.
+/// keyspaces and stats show rules and numbers of partitions; stats shows the largest partitions, or all.
 #[test]
 fn rules_are_told() {
     let place = divided();
@@ -126,7 +126,7 @@ fn rules_are_told() {
     assert_eq!(place.run("stats", ["--exact", "--json"]).json()["keyspaces"][0]["keys"], json!(3));
 }
 
-/// Of many partitions stats shows the five largest, and all on request.
+/// For many partitions stats shows the five largest, and all on request.
 #[test]
 fn the_largest_partitions_are_shown() {
     let place = Place::new();
@@ -163,7 +163,7 @@ fn is_mismatch(ran: Ran, stored: &str, given: &str) {
     assert!(error.contains(&expected) && error.contains("--partition-by"), "{error}");
 }
 
-/// A keyspace keeps its rule; the rule that it has may be given again.
+/// A keyspace keeps its rule; the same rule may be given again.
 #[test]
 fn rules_stay() {
     let place = divided();
@@ -184,7 +184,7 @@ fn rules_stay() {
     assert_eq!(json.failed_json(3), "mismatch");
 }
 
-/// Rules that are none, and names that do not fit a rule, are refused with the way out.
+/// Invalid rules, and names that do not fit a rule, are refused with advice.
 #[test]
 fn wrong_rules_and_names_are_refused() {
     let place = divided();
@@ -205,7 +205,7 @@ fn wrong_rules_and_names_are_refused() {
     assert!(place.run("partitions", [".import", "--partition-by", "prefix:4"]).failed(2).contains("own"));
 }
 
-/// An export of a keyspace that is divided comes back by import: items, partitions and rule.
+/// An export of a partitioned keyspace can be imported again: items, partitions and rule.
 #[test]
 fn export_and_import_keep_partitions() {
     let (place, copy) = (divided(), Place::new());
@@ -232,7 +232,7 @@ fn export_and_import_keep_partitions() {
     copy.run("verify", [""; 0]).ok();
 }
 
-/// Commands on items and ranges treat a keyspace with partitions by keys as any other.
+/// Commands on items and ranges treat a keyspace partitioned by key as any other.
 #[test]
 fn items_of_partitions_are_read_and_written() {
     let place = divided();

@@ -1,4 +1,4 @@
-//! An import that is killed, and what the next one makes of it.
+//! Killed imports, and their resumption.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::{Place, words};
 
 const ROWS: u64 = 20_000;
 
-/// Far more acknowledgements than a pipe holds: the program cannot be done before it is killed.
+/// Far more acknowledgements than a pipe holds: the program cannot finish before it is killed.
 const BATCH_ROWS: &str = "2";
 
 fn csv(first_name: &str) -> String {
@@ -18,7 +18,7 @@ fn csv(first_name: &str) -> String {
     std::iter::once(format!("id,name\n0,{first_name}\n")).chain(rows).collect()
 }
 
-/// Starts an import and kills it after some commits; the rows it acknowledged.
+/// Starts an import and kills it after some commits; returns the acknowledged rows.
 fn killed_import(place: &Place, file: &str) -> u64 {
     let arguments = ["k", file, "--key", "id", "--value", "name", "--batch", BATCH_ROWS, "--acknowledge"];
     let mut child = place.command("import", arguments).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -48,8 +48,8 @@ fn position(place: &Place) -> Option<Value> {
     Some(serde_json::from_str(&value).expect("the position is JSON"))
 }
 
-/// A killed import keeps every acknowledged row, goes on exactly where it was, and ends as an unbroken one
-/// does.
+/// A killed import keeps every acknowledged row, resumes exactly at its position, and ends with the same
+/// items as an uninterrupted one.
 #[test]
 fn a_killed_import_goes_on_where_it_was() {
     let (place, file, acknowledged) = half_imported();
@@ -65,7 +65,7 @@ fn a_killed_import_goes_on_where_it_was() {
     assert_eq!(position(&place), None);
 }
 
-/// A file that changed, in length or in rows that are in, is refused; --restart takes it from the beginning.
+/// A file that changed, in length or in imported rows, is refused; --restart imports it from the beginning.
 #[test]
 fn a_changed_file_is_refused() {
     let (place, file, _) = half_imported();
@@ -82,8 +82,8 @@ fn a_changed_file_is_refused() {
     assert_eq!(place.all("k").len() as u64, ROWS);
 }
 
-/// Other options read rows differently, so they cannot go on from the position; other keyspaces have their
-/// own.
+/// Other options read rows differently, so an import with them cannot resume; other keyspaces have their own
+/// positions.
 #[test]
 fn other_options_are_refused() {
     let (place, file, _) = half_imported();
@@ -95,8 +95,8 @@ fn other_options_are_refused() {
     assert!(position(&place).is_some());
 }
 
-/// Files of any layout go on where they were: without a header, with a separator that the first line names,
-/// with a mark, with CR line ends. The columns are those of the first row, also when another row comes
+/// Files of any layout can be resumed: without a header, with a separator named in the first line, with a
+/// byte order mark, with CR line ends. The columns are those of the first row, also when another row comes
 /// first.
 #[test]
 fn other_layouts_go_on() {

@@ -1,4 +1,4 @@
-//! import and export: what goes in comes out, in every format, and bad rows are told.
+//! import and export: items are unchanged by a round trip in every format, and bad rows are reported.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Place, of_output, words};
 
-/// Items with everything that could break a format.
+/// Items with all bytes that could break a format.
 fn awkward_items() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut items: Vec<(Vec<u8>, Vec<u8>)> =
         (0..=255_u8).map(|byte| (vec![b'k', byte], vec![byte, b'"', byte, b','])).collect();
@@ -20,7 +20,7 @@ fn awkward_items() -> Vec<(Vec<u8>, Vec<u8>)> {
     items
 }
 
-/// As a file of JSON lines, every byte in digits.
+/// The items as a file of JSON lines, with every byte in digits.
 fn as_hex_lines(items: &[(Vec<u8>, Vec<u8>)]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     items
@@ -29,7 +29,7 @@ fn as_hex_lines(items: &[(Vec<u8>, Vec<u8>)]) -> String {
         .collect()
 }
 
-/// Every format brings every item back, through a file and through a pipe, and nothing else is in the
+/// Every format restores every item, through a file and through a pipe, and leaves nothing else in the
 /// directory.
 #[test]
 fn every_format_is_reversible() {
@@ -56,7 +56,7 @@ fn every_format_is_reversible() {
     assert_eq!(hidden.count(), 0);
 }
 
-/// What the export writes as CSV, an independent reader reads as the same text.
+/// An independent CSV reader reads the same text from an export.
 #[test]
 fn csv_is_what_others_read() {
     let place = Place::new();
@@ -68,7 +68,7 @@ fn csv_is_what_others_read() {
     assert_eq!(rows, [vec!["a,b", value, ""]]);
 }
 
-/// A table of columns becomes rows as JSON under the key column, or one column of it.
+/// A table with columns is imported as JSON rows under the key column, or as one value column.
 #[test]
 fn columns_of_a_table() {
     let place = Place::new();
@@ -82,7 +82,7 @@ fn columns_of_a_table() {
     assert!(error.contains("no column \"mail\"; there are id, name, city"), "{error}");
 }
 
-/// Rows come in through a pipe, where the format must be said.
+/// Rows can be piped in; the format must then be given.
 #[test]
 fn standard_input() {
     let place = Place::new();
@@ -96,8 +96,8 @@ fn standard_input() {
     assert_eq!(place.run("scan", ["k"]).ok(), "1\t{\"id\":1,\"x\":[2]}\nb\t{\"id\":\"b\"}\n");
 }
 
-/// A bad row stops the import with its line and its fault; the rows before it are in; --skip-bad goes on from
-/// there.
+/// A bad row stops the import with its line and its fault; the rows before it are imported. --skip-bad
+/// resumes from there.
 #[test]
 fn bad_rows_are_told_and_skipped() {
     let place = Place::new();
@@ -117,7 +117,7 @@ fn bad_rows_are_told_and_skipped() {
     assert!(error.contains("could not open"), "{error}");
 }
 
-/// An oversized item is told by its line, after the rows before it are in.
+/// An oversized item is reported by its line, after the rows before it are imported.
 #[test]
 fn oversized_items_are_told_by_line() {
     let place = Place::new();
@@ -128,7 +128,7 @@ fn oversized_items_are_told_by_line() {
     assert_eq!(place.run("scan", ["k"]).ok(), "a\t1\n");
 }
 
-/// A file that would lose something is refused with exit code 3 before there is a store.
+/// A file whose import would lose data is refused with exit code 3 before a store is made.
 #[test]
 fn files_that_would_lose_something_are_refused() {
     let place = Place::new();
@@ -154,7 +154,7 @@ fn files_that_would_lose_something_are_refused() {
     assert_eq!(place.run("scan", ["k"]).ok(), "");
 }
 
-/// Files of other tools are read as they are meant.
+/// Files of other tools are read as intended.
 #[test]
 fn files_of_other_tools() {
     let place = Place::new();
@@ -181,8 +181,8 @@ fn files_of_other_tools() {
     assert!(place.run("import", ["none", words(&file)]).error.contains("no rows at all"));
 }
 
-/// A pipe that has a name is read once, as standard input is. It was opened a second time for positions,
-/// which took bytes from the rows.
+/// A named pipe is read once, like standard input. Before, it was opened a second time for positions, which
+/// took bytes from the rows.
 #[cfg(target_os = "linux")]
 #[test]
 fn named_pipes() {
@@ -198,7 +198,7 @@ fn named_pipes() {
     assert_eq!(place.run("scan", ["k"]).ok(), rows.replace(',', "\t"));
 }
 
-/// An export for spreadsheets comes back byte for byte; jsonl has no such form.
+/// An export for spreadsheets is imported again byte for byte; jsonl has no such form.
 #[test]
 fn safe_exports_come_back() {
     let place = Place::new();
@@ -214,7 +214,7 @@ fn safe_exports_come_back() {
     assert_eq!(place.run("export", ["k", "--safe", "--json"]).failed_json(2), "usage");
 }
 
-/// A bad row that was mended is no row of the file that was begun: the import says how to begin again.
+/// A file with a corrected bad row differs from the one that was begun: the import says how to begin again.
 #[test]
 fn a_mended_row_is_imported_with_restart() {
     let place = Place::new();

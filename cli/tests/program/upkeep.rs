@@ -24,7 +24,8 @@ fn filled() -> Place {
     place
 }
 
-/// Keyspaces are listed with their keys, also those that are only in the log; the program's own on request.
+/// Keyspaces are listed with their keys, also those that are only in the log; the program's own only on
+/// request.
 #[test]
 fn keyspaces() {
     let place = filled();
@@ -48,7 +49,7 @@ fn keyspaces() {
     assert_eq!(empty.run("keyspaces", [""; 0]).ok(), "no keyspaces\n");
 }
 
-/// Partitions are made, listed and dropped; every command takes one for a keyspace.
+/// Partitions are made, listed and dropped; every command accepts one as a keyspace.
 #[test]
 fn partitions() {
     let place = Place::new();
@@ -84,7 +85,7 @@ fn partitions() {
     place.run("verify", [""; 0]).ok();
 }
 
-/// A dropped keyspace is gone; another of its name starts empty.
+/// A dropped keyspace is gone; a new one of its name is empty.
 #[test]
 fn drop_keyspace() {
     let place = filled();
@@ -118,7 +119,7 @@ fn ranges_are_deleted_and_counted() {
     assert_eq!(place.run("count", ["numbers", "--json"]).json(), json!({"keys": 84, "exact": true}));
 }
 
-/// Settings are shown with their defaults; those of a keyspace are changed, and stay.
+/// Settings are shown with their defaults; those of a keyspace can be changed, and persist.
 #[test]
 fn settings() {
     let place = filled();
@@ -142,7 +143,7 @@ fn settings() {
     assert_eq!(place.run("keyspaces", ["--json"]).json().as_array().map(Vec::len), Some(2), "none was made");
 }
 
-/// Compaction leaves one table of what is alive; one keyspace can be compacted alone.
+/// Compaction leaves one table of the live items; a single keyspace can be compacted.
 #[test]
 fn compact() {
     let place = filled();
@@ -160,7 +161,7 @@ fn compact() {
     assert_eq!(place.run("compact", ["--read-only", "--json"]).failed_json(2), "usage");
 }
 
-/// A checkpoint is a store of its own.
+/// A checkpoint is an independent store.
 #[test]
 fn checkpoint() {
     let place = filled();
@@ -173,7 +174,7 @@ fn checkpoint() {
     assert_eq!(of_copy("scan"), "a\t1\n");
 }
 
-/// A value may come from standard input, byte for byte, and a scan gives exact bytes back.
+/// A value is read from standard input byte for byte, and a scan can print the exact bytes.
 #[test]
 fn bytes_come_and_go_as_they_are() {
     let place = Place::new();
@@ -195,7 +196,7 @@ fn bytes_come_and_go_as_they_are() {
     assert_eq!(place.run("scan", ["k", "--raw", "--json"]).code, Some(2));
 }
 
-/// Completions and manual pages know every command; hidden ones are in no page.
+/// Completions and manual pages cover every command; hidden ones are in no page.
 #[test]
 fn completions_and_manual() {
     let place = Place::new();
@@ -212,7 +213,7 @@ fn completions_and_manual() {
     assert!(directory.join("trine.1").exists() && !directory.join("trine-demo-load.1").exists());
 }
 
-/// Colour only where it is wanted: none in pipes, some if it is forced, none with `NO_COLOR`.
+/// Colours only where intended: none in pipes, some if forced, none with `NO_COLOR`.
 #[test]
 fn colours() {
     let place = filled();

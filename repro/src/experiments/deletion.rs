@@ -1,8 +1,8 @@
-//! A store of many partitions whose partitions are deleted in one of three ways.
+//! A store of many partitions that are deleted in one of three ways.
 //!
-//! Keys have 16 bytes: the number of the partition (4), zeros (4), the number of the item (8). It holds the
-//! data, its deletion and its reads; the experiments around it choose sizes and print figures. Every answer
-//! is checked.
+//! Keys have 16 bytes: the number of the partition (4), zeros (4), the number of the item (8). This module
+//! has the data, the deletions and the reads; the experiments that call it choose sizes and print figures.
+//! Every answer is checked.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,19 +29,19 @@ const BATCH_ITEMS: u64 = 256;
 
 /// Items of a load between two looks at memory.
 const SAMPLE_ITEMS: u64 = 4096;
-/// The role of memory that is left out: the cache grows to its limit with every store.
+/// The role of memory that is left out: the cache grows to its limit in every store.
 const CACHE: &str = "cache";
 
-/// Bytes of memory that the store accounts for, the block cache left out.
+/// Bytes of memory that the store accounts for, without the block cache.
 pub(super) fn memory_outside_cache(db: &Db) -> u64 {
     let stats = db.stats();
     stats.memory.roles.iter().filter(|role| role.name != CACHE).map(|role| role.bytes).sum()
 }
 
-/// How a partition leaves the store.
+/// The way that a partition is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// The keyspace is divided by prefix; the partition is dropped.
+    /// The keyspace is partitioned by prefix; the partition is dropped.
     DropPartition,
     /// One tree; a range tombstone covers the prefix.
     DeleteRange,
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-/// Sizes of a store that is filled.
+/// The sizes of a filled store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) partitions: u32,
@@ -91,13 +91,13 @@ impl Depth {
     }
 }
 
-/// A filled store, of which the first `deleted` partitions are gone.
+/// A filled store, whose first `deleted` partitions are deleted.
 pub(super) struct Divided {
     pub(super) db: Db,
     pub(super) items: Keyspace<Ordered>,
     pub(super) sizes: Sizes,
     pub(super) fill_seconds: f64,
-    /// Most memory outside the block cache while it was filled.
+    /// The peak of memory outside the block cache while it was filled.
     pub(super) peak_bytes: u64,
     way: Way,
     deleted: u32,
@@ -182,7 +182,7 @@ impl Divided {
         Ok(())
     }
 
-    /// A partition that is left and one of its items; the item is at most the `last`.
+    /// A random remaining partition and one of its items up to `last`.
     fn draw(&self, dice: &mut Dice, last: u64) -> (u32, u64) {
         let left = u64::from(self.sizes.partitions - self.deleted);
         (self.deleted + dice.below(left) as u32, dice.below(last + 1))
@@ -196,7 +196,7 @@ impl Divided {
         Err(Failure::Other(format!("item {item} of partition {partition} has another value than was put")))
     }
 
-    /// Random gets in the partitions that are left.
+    /// Random gets in the remaining partitions.
     pub(super) fn gets(&self, length: Duration, dice: &mut Dice) -> Result<Window, Failure> {
         Window::measure(length, || {
             let (partition, item) = self.draw(dice, self.sizes.items - 1);
@@ -204,7 +204,7 @@ impl Divided {
         })
     }
 
-    /// Scans of 100 items, each within a partition that is left.
+    /// Scans of 100 items, each within a remaining partition.
     pub(super) fn scans(&self, length: Duration, dice: &mut Dice) -> Result<Window, Failure> {
         let count = SCAN_ITEMS.min(self.sizes.items);
         Window::measure(length, || {
@@ -213,7 +213,7 @@ impl Divided {
         })
     }
 
-    /// The time of one scan from the first key of all, behind which the deleted partitions were.
+    /// The time of one scan from the least key; the deleted partitions came after that key.
     pub(super) fn scan_over_deleted(&self) -> Result<Duration, Failure> {
         let started = Instant::now();
         self.scan(&key(0, 0), (self.deleted, 0), SCAN_ITEMS.min(self.sizes.items))?;
@@ -242,13 +242,13 @@ impl Divided {
         system::disk_bytes(&self.place)
     }
 
-    /// Keys and values that are left, in bytes.
+    /// Bytes of the remaining keys and values.
     pub(super) fn live_bytes(&self) -> u64 {
         let left = u64::from(self.sizes.partitions - self.deleted);
         left * self.sizes.items * (KEY_BYTES + self.sizes.value_bytes) as u64
     }
 
-    /// Depth of the deepest partition; of the one tree if the keyspace is not divided.
+    /// The depth of the deepest partition, or of the one tree if the keyspace is not partitioned.
     pub(super) fn depth(&self) -> Result<Depth, Failure> {
         if !self.way.is_divided() {
             return Ok(Depth::of(&self.items.stats()?));

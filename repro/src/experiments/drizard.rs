@@ -1,8 +1,8 @@
 //! Drizard's architectures: sizes of C0 and ratios, under three skews.
 //!
-//! 10^6 items of a 4-byte key and a 32-byte value are made in random order, then read and updated: uniformly,
-//! 80 % of the operations on the 20 % of the keys that were made first, and on those made last. The engine
-//! maps its files and does not sync, as the paper's.
+//! 10^6 items of a 4-byte key and a 32-byte value are created in random order, then read and updated:
+//! uniformly, with 80 % of the operations on the 20 % of the keys created first, and likewise on those
+//! created last. The engine maps its files and does not sync, as in the paper.
 
 use trine::lab::Preset;
 use trine_workload::dice::Dice;
@@ -14,17 +14,17 @@ use crate::lab::{Subject, Target, insert, shuffled};
 
 /// Items of the paper.
 pub(super) const ITEMS: u64 = 1_000_000;
-/// Length of its values.
+/// The length of the paper's values.
 pub(super) const VALUE_BYTES: usize = 32;
 
 /// LSMT1 to LSMT6: items in memory, and the ratio.
 const ARCHITECTURES: [(u64, u64); 6] = [(500, 3), (500, 5), (500, 7), (1000, 3), (1000, 5), (1000, 7)];
 
-/// Which keys are operated on.
+/// The distribution of operations over keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Skew {
     Uniform,
-    /// Four of five operations on the fifth of the keys made first.
+    /// Four of five operations go to the fifth of the keys created first.
     First,
     Last,
 }
@@ -40,7 +40,7 @@ impl Skew {
         }
     }
 
-    /// An index into the order in which keys were made.
+    /// A random index into the order in which keys were created.
     pub(super) fn draw(self, count: u64, dice: &mut Dice) -> usize {
         let fifth = (count / 5).max(1);
         let index = match self {
@@ -52,12 +52,12 @@ impl Skew {
     }
 }
 
-/// Drizard's preset as the paper ran it.
+/// Drizard's preset with the paper's settings.
 pub(super) fn drizard() -> Result<Target, Failure> {
     Target::of(Preset::Drizard).with("sync", "off")
 }
 
-/// Rates of one architecture.
+/// The rates of one architecture.
 struct Rates {
     name: String,
     creates: f64,
@@ -154,7 +154,7 @@ fn best(all: &[Rates], of: impl Fn(&Rates) -> f64) -> &Rates {
     all.iter().max_by(|one, two| of(one).total_cmp(&of(two))).expect("there are six architectures")
 }
 
-/// A rate that the paper gives, and its machine.
+/// A claim on a rate that the paper gives with its machine.
 fn number(paper: &str, theirs: f64, ours: f64, store: f64) -> Claim {
     Claim {
         paper: format!("{paper} (2.7 GHz i5 laptop, 8 GB)"),

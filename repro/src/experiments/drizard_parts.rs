@@ -8,7 +8,8 @@ use super::drizard::{ITEMS, VALUE_BYTES, drizard};
 use super::{Claim, Figure, Job, Picture, Verdict, a_second, percent, read_rounds, signed};
 use crate::lab::{Subject, Target, insert, shuffled};
 
-/// A store of the first `items` even keys, in random order or sorted, and how fast they came in.
+/// Loads a store with the first `items` even keys, in random order or sorted; returns it with the insert
+/// rate.
 fn loaded(job: &mut Job, target: &Target, items: u64, order: Order) -> Result<(Subject, f64), Failure> {
     let place = job.workshop.place();
     let mut subject = target.open(&place)?;
@@ -27,7 +28,7 @@ enum Order {
     Sorted,
 }
 
-/// Reads a second; one in `absent_one_in` of a key that is not there, none if that is 0.
+/// Reads a second; one of `absent_one_in` reads is of an absent key, none if that is 0.
 fn reads(subject: &Subject, items: u64, count: u64, absent_one_in: u64, seed: u64) -> Result<f64, Failure> {
     let mut dice = Dice::new(seed ^ 0xb100);
     let key = |index: u64| {
@@ -80,7 +81,7 @@ fn filter_by_load(job: &mut Job, loads: &[u64]) -> Result<Figure, Failure> {
             series.points.push((*load as f64, *rate));
         }
         stores.points.push((*load as f64, rates[5]));
-        // Of time, which is what the paper shows.
+        // Changes of time, as in the paper.
         change = percent(1.0 / rates[3], 1.0 / rates[1]);
         let mut row = vec![trine_workload::text::count(*load)];
         row.extend(rates.iter().map(|rate| a_second(*rate)));
@@ -334,7 +335,7 @@ pub(super) fn parallel(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     let store = reads(&subject, items, count, 0, job.seed)?;
     subject.close()?;
     rows.push(vec!["default, one at a time".to_string(), a_second(store)]);
-    // Against one at a time of the same parts.
+    // Compared with one component at a time, with the same parts.
     let gain = |one: &Series| {
         let most = one.points[1..].iter().map(|point| point.1).fold(0.0, f64::max);
         percent(most, one.points[0].1)

@@ -2,7 +2,7 @@
 //!
 //! Keys 0, 2, .. are inserted in random order and random keys searched, half of them missing: 10^6 and 10^3
 //! when leveling, 10^5 and 10^2 when appending, which the paper calls tiering. Each point is the mean of
-//! several runs. Besides: sorted arrays side by side, which is what others call tiering, and the store
+//! several runs. Also measured: sorted arrays side by side, which other papers call tiering, and the store
 //! itself.
 
 use trine::lab::Preset;
@@ -13,17 +13,18 @@ use super::{Claim, Figure, Job, Picture, Verdict, a_second, percent, signed};
 use crate::lab::{Target, lemur_run, mean_and_interval, stop_if_asked};
 
 const VALUE_BYTES: usize = 20;
-/// Runs of a point; the paper has 20.
+/// Runs for a point; the paper has 20.
 const RUNS: u64 = 3;
-/// When leveling and when appending. The paper's 10^3 and 10^2 take no time, so ours are more.
+/// Searches when leveling and when appending. The paper's 10^3 and 10^2 take no measurable time, so ours are
+/// more.
 const SEARCHES: (u64, u64) = (100_000, 1500);
 
-/// Items of the paper's runs that append.
+/// Items of the paper's appending runs.
 const APPENDED: u64 = 100_000;
-/// Items below which a memory level of 8,192 keeps most of them.
+/// With fewer items, a memory level of 8,192 holds most of them.
 const LEAST: u64 = 4 * 8192;
 
-/// What a claim comes to if there were enough items to test it.
+/// The verdict on a claim; `Untestable` if there are too few items.
 fn verdict(job: &Job, agrees: bool) -> Verdict {
     let items = Way::ALL.map(|way| way.counts(job).0);
     if items.iter().any(|items| *items < LEAST) { Verdict::Untestable } else { Verdict::of(agrees) }
@@ -34,7 +35,7 @@ fn verdict(job: &Job, agrees: bool) -> Verdict {
 enum Way {
     Leveling,
     Appending,
-    /// Sorted arrays, as many as the ratio, merged at once.
+    /// As many sorted arrays as the ratio, merged at once.
     Tiering,
 }
 
@@ -61,7 +62,7 @@ impl Way {
     fn counts(self, job: &Job) -> (u64, u64) {
         match self {
             Way::Leveling | Way::Tiering => (job.scaled(1_000_000, 1000), job.scaled(SEARCHES.0, 100)),
-            // The paper's size from scale 0.2 on: with less it would all stay in memory.
+            // The paper's size from scale 0.2 on: fewer items would all stay in memory.
             Way::Appending => {
                 (job.scaled(5 * APPENDED, 1000).min(APPENDED), job.scaled(SEARCHES.1, 50).min(SEARCHES.1))
             }
@@ -88,7 +89,7 @@ fn point(job: &mut Job, target: &Target, counts: (u64, u64)) -> Result<Point, Fa
     Ok(Point { inserts: mean_and_interval(&inserts).0, searches: mean_and_interval(&searches).0 })
 }
 
-/// Points of a way, by what is varied.
+/// The points of a way, by the varied parameter.
 type Line = (&'static str, Vec<(u64, Point)>);
 
 fn sweep(
@@ -199,7 +200,7 @@ pub(super) fn levels(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-/// At 8,192 items: the defaults.
+/// The point at 8,192 items, the default.
 fn at(line: &Line, value: u64) -> Point {
     let found = line.1.iter().find(|one| one.0 == value).or(line.1.first());
     found.map_or(Point { inserts: f64::NAN, searches: f64::NAN }, |one| one.1)

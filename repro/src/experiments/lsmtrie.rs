@@ -1,8 +1,9 @@
 //! LSM-trie's experiments with puts: the cost of a load in a trie and in trees, beside the paper's figures.
 //!
-//! A load of random keys of 16 bytes with values of 100 goes into a hashed keyspace, into a leveled tree and
-//! into a tiered one, with tables and write buffers of 256 KiB. The paper's rival is LevelDB; here the own
-//! leveled tree stands for it. Keys over nodes and the paper's limits are figures of `lsmtrie_keys`.
+//! A load of random keys of 16 bytes with values of 100 bytes goes into a hashed keyspace, a leveled tree and
+//! a tiered one. Tables and write buffers have 256 KiB. The paper's rival is LevelDB; here Trine's own
+//! leveled tree replaces it. The spread of keys over nodes and the paper's limits are figures of
+//! `lsmtrie_keys`.
 
 use trine_workload::failure::Failure;
 use trine_workload::plot::{Axis, Bars, Chart, Series};
@@ -13,18 +14,18 @@ use super::lsmtrie_load::{Load, PARTS, Store, Structure, TABLE_BYTES};
 use super::throttle::{Limit, Throttle};
 use super::{Claim, Figure, Job, Picture, Verdict, a_second};
 
-/// As many tables of 256 KiB as the paper's 2 billion items have of 32 MiB.
+/// Gives as many tables of 256 KiB as the paper's 2 billion items have of 32 MiB.
 const ITEMS: u64 = 2_000_000_000 / 128;
 /// Enough for a push.
 const ITEMS_MIN: u64 = 60_000;
 pub(super) const SCALE: f64 = 0.08;
 /// The part of the items that is loaded on the slow device.
 const SLOW_PART: u64 = 8;
-/// What a slow device writes a second.
+/// The write rate of the slow device in bytes a second.
 const SLOW_BYTES: u64 = 40_000_000;
-/// Tables of a node in the paper's code, at most.
+/// The most tables of a node in the paper's code.
 const PILE_MAX: u64 = 20;
-/// Of the rate at the beginning, what must be left at the end for it to count as kept.
+/// A rate counts as kept if its end has at least this part of its beginning.
 const KEPT: f64 = 0.7;
 
 pub(super) fn run(job: &mut Job) -> Result<Vec<Figure>, Failure> {
@@ -49,7 +50,7 @@ pub(super) fn run(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Loads on a device that is held down, or why it cannot be.
+/// Loads on a throttled device, or the reason why it cannot be throttled.
 fn slow_loads(job: &mut Job, items: u64) -> Result<Result<Vec<Load>, String>, Failure> {
     let mut loads = Vec::new();
     for structure in Structure::ALL {
@@ -130,13 +131,13 @@ fn shape(load: &Load, findings: usize) -> Figure {
     }
 }
 
-/// Of each structure, for bars and rows.
+/// Bars for each structure.
 fn by_structure(title: &str, y: &str, loads: &[Load], series: Vec<(String, Vec<Option<f64>>)>) -> Picture {
     let groups = loads.iter().map(|load| load.structure.name().to_string()).collect();
     Picture::Bars(Bars { title: title.to_string(), y: Axis::linear(y), groups, series })
 }
 
-/// Tables that a merge reads and writes.
+/// The tables read and written by a merge.
 fn merges(loads: &[Load]) -> Figure {
     let tables = |bytes: u64, load: &Load| ratio(bytes, load.stats.background.merges) / TABLE_BYTES as f64;
     let read = |load: &Load| tables(load.stats.write.merge_read_bytes, load);
@@ -266,7 +267,7 @@ fn amplification(loads: &[Load]) -> Figure {
     }
 }
 
-/// What is left of each load's rate at its end.
+/// The rate at the end of each load relative to its beginning.
 fn ends_of(loads: &[Load]) -> String {
     let one = |load: &Load| {
         let (first, last) = load.ends();
@@ -307,7 +308,7 @@ fn rates(loads: &[Load]) -> Figure {
     }
 }
 
-/// The same on a device that is held down.
+/// The same on a throttled device.
 fn slow_rates(slow: &Result<Vec<Load>, String>) -> Figure {
     let title = format!("Puts a second on a device held to {} a second written", bytes(SLOW_BYTES));
     let claim = |ours: String, verdict: Verdict, reason: String| Claim {

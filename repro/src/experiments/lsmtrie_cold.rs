@@ -22,7 +22,7 @@ use trine_workload::system;
 use super::lsmtrie_load::{Items, KEY_BYTES, TABLE_BYTES, VALUE_BYTES};
 use crate::lab::stop_if_asked;
 
-/// The items of scale 1.
+/// The number of items at scale 1.
 pub(super) const ITEMS: u64 = 50_000_000;
 /// Enough for three heights.
 pub(super) const ITEMS_MIN: u64 = 60_000;
@@ -30,19 +30,19 @@ pub(super) const ITEMS_MIN: u64 = 60_000;
 pub(super) const ITEM_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
 /// The paper's memory for 1 TB of data, as a part of it: 4 GB.
 pub(super) const PAPERS_MEMORY: f64 = 0.004;
-/// A cache in which all filters have room, as a part of the data. Two bytes an item are 1/58 of it; filters
-/// of small tables are rounded up to pages, and blocks have a part of any cache.
+/// A cache large enough for all filters, as a part of the data. Two bytes an item are 1/58 of it; filters of
+/// small tables are rounded up to pages, and blocks have a part of any cache.
 pub(super) const FILTERS_MEMORY: f64 = 0.09;
-/// Memory of a store beside its cache: the least that a store takes.
+/// Memory of a store besides its cache: the minimum of a store.
 const MEMORY_BYTES: u64 = 32 << 20;
 const FILTER_BITS_PER_KEY: u64 = 16;
-/// Shortest time of a measurement of the device.
+/// The shortest measurement of the device.
 const PROBED: Duration = Duration::from_millis(120);
 
-/// How the items are kept.
+/// The structure of the items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A hashed keyspace whose leaves are piles, as the paper's last level.
+    /// A hashed keyspace whose leaves are not merged, as the paper's last level.
     Trie,
     /// An ordered keyspace with the store's own policy.
     Tree,
@@ -57,13 +57,13 @@ impl Kind {
     }
 }
 
-/// How a store is opened.
+/// The parameters of an opening.
 #[derive(Clone, Debug)]
 pub(super) struct Opening {
     pub(super) kind: Kind,
     pub(super) cache_bytes: u64,
     pub(super) search: &'static str,
-    /// Bytes of tables and write buffers.
+    /// The bytes of a table, and of a write buffer.
     pub(super) table_bytes: u64,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Cold {
     pub(super) items: Items,
     pub(super) place: PathBuf,
     order: Permutation,
-    /// Measurements so far: each has other keys.
+    /// The number of measurements so far; each uses other keys.
     asked: AtomicU64,
 }
 
@@ -145,13 +145,13 @@ impl Cold {
         Ok(place)
     }
 
-    /// Closes it and opens it in another way, with nothing in the cache.
+    /// Closes the store and opens it with other parameters and an empty cache.
     pub(super) fn reopen(self, opening: &Opening) -> Result<Cold, Failure> {
         let order = self.order;
         opening.open(self.close()?, order)
     }
 
-    /// Bytes of the structures of tables, filters and fences in memory.
+    /// Memory kept for tables: their structures, and filters and fences.
     pub(super) fn kept_bytes(&self) -> Kept {
         let stats = self.db.stats();
         let role = |name: &str| stats.memory.roles.iter().find(|role| role.name == name);
@@ -168,19 +168,19 @@ pub(super) struct Loads {
     pub(super) data: f64,
 }
 
-/// Memory that tables keep, and the statistics it is from.
+/// The memory kept for tables, with the statistics it comes from.
 pub(super) struct Kept {
     pub(super) pages: u64,
     pub(super) structures: u64,
     pub(super) stats: Stats,
 }
 
-/// Keys that are asked for.
+/// The distribution of the keys of gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Keys {
-    /// Present ones, all alike.
+    /// Present keys, uniformly.
     Uniform,
-    /// Present ones, by Zipf with exponent 0.99.
+    /// Present keys, by Zipf with exponent 0.99.
     Zipf,
     /// Keys that were never put.
     Absent,
@@ -196,12 +196,12 @@ impl Keys {
     }
 }
 
-/// How gets are asked for.
+/// The way that gets are issued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// By so many threads, each of which waits for its get.
+    /// By this many threads, each with blocking gets.
     Threads(usize),
-    /// By one thread with so many in flight.
+    /// By one thread with this many gets in flight.
     InFlight(usize),
 }
 
@@ -209,7 +209,7 @@ pub(super) enum Way {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) keys: Keys,
-    /// Items there are.
+    /// The number of items in the store.
     pub(super) present: u64,
     pub(super) gets: u64,
     pub(super) way: Way,
@@ -222,7 +222,7 @@ pub(super) struct Cost {
     pub(super) device_reads: u64,
     pub(super) seconds: f64,
     pub(super) cpu_ns: u64,
-    /// Of each get, ascending; none of gets in flight.
+    /// The latency of each get, ascending; empty for gets in flight.
     latencies_ns: Vec<u64>,
 }
 
@@ -235,7 +235,7 @@ impl Cost {
         self.gets as f64 / self.seconds.max(1e-9)
     }
 
-    /// The latency that so many thousandths of the gets do not exceed.
+    /// The latency that `permille` thousandths of the gets do not exceed.
     pub(super) fn permille_ns(&self, permille: usize) -> u64 {
         permille_of(&self.latencies_ns, permille)
     }
@@ -244,7 +244,7 @@ impl Cost {
         self.cpu_ns / self.gets.max(1)
     }
 
-    /// Counts the gets of another round with these.
+    /// Adds the gets of another round.
     pub(super) fn add(&mut self, other: Cost) {
         self.gets += other.gets;
         self.device_reads += other.device_reads;
@@ -255,7 +255,7 @@ impl Cost {
     }
 }
 
-/// Of ascending numbers the least that so many thousandths of them do not exceed; 0 of none.
+/// The least of the ascending numbers that `permille` thousandths of them do not exceed; 0 if there are none.
 pub(super) fn permille_of(ascending: &[u64], permille: usize) -> u64 {
     let index = (ascending.len() * permille).div_ceil(1000).saturating_sub(1);
     ascending.get(index).copied().unwrap_or(0)
@@ -301,7 +301,7 @@ impl Asker {
 }
 
 impl Cold {
-    /// Asks for as many keys as are to be measured, and some before, so that the cache has settled.
+    /// Measures gets, after a third as many unmeasured ones that warm the cache.
     pub(super) fn ask_warm(&self, ask: Ask) -> Result<Cost, Failure> {
         self.ask(Ask { gets: ask.gets / 3, way: Way::InFlight(32), ..ask })?;
         self.ask(ask)
@@ -326,7 +326,7 @@ impl Cold {
         Ok(loads)
     }
 
-    /// The part of present keys that the last level has, as the store explains gets.
+    /// The part of present keys whose item is in the last level, by the store's `explain`.
     pub(super) fn last_level_part(&self, ask: Ask) -> Result<f64, Failure> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let (mut asker, mut key, mut in_last) = (Asker::new(self, &ask, 0), Vec::new(), 0);
@@ -334,14 +334,14 @@ impl Cold {
         for _ in 0..ask.gets {
             asker.next(&mut key);
             let explained = self.items.explain(&key)?;
-            // The step that ends a get has its answer.
+            // The last step of a get has its answer.
             let level = explained.steps.last().and_then(|step| step.level);
             in_last += u64::from(level.map(u64::from) == Some(last));
         }
         Ok(in_last as f64 / ask.gets.max(1) as f64)
     }
 
-    /// Every answer is checked.
+    /// Measures gets; every answer is checked.
     pub(super) fn ask(&self, ask: Ask) -> Result<Cost, Failure> {
         stop_if_asked()?;
         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -360,7 +360,7 @@ impl Cold {
     fn by_threads(&self, ask: &Ask, threads: usize) -> Result<Vec<u64>, Failure> {
         let run = |thread: usize| -> Result<Vec<u64>, Failure> {
             let (mut asker, mut key) = (Asker::new(self, ask, thread as u64), Vec::new());
-            // The first threads have one more where it is not the same for all.
+            // If the gets do not divide evenly, the first threads have one more.
             let gets = (ask.gets as usize + threads - 1 - thread) / threads;
             let mut latencies_ns = Vec::with_capacity(gets);
             for _ in 0..gets {
@@ -397,20 +397,20 @@ impl Cold {
     }
 }
 
-/// Random reads of 4 KiB a second that the device does, by reads in flight.
+/// The device's random reads of 4 KiB a second, by reads in flight.
 pub(super) struct DeviceRates {
     depths: Vec<(usize, f64)>,
 }
 
 impl DeviceRates {
-    /// The rate with at most so many in flight.
+    /// The rate with at most `depth` in flight.
     pub(super) fn at(&self, depth: usize) -> f64 {
         let deepest = self.depths.iter().rev().find(|(one, _)| *one <= depth);
         deepest.map_or(0.0, |(_, rate)| *rate)
     }
 }
 
-/// Measures the device beside a store.
+/// Measures the device of a store.
 pub(super) fn device(
     directory: &std::path::Path,
     seed: u64,
@@ -427,7 +427,7 @@ pub(super) fn device(
 mod tests {
     use super::*;
 
-    /// The middle of few and of many numbers; of none 0.
+    /// Percentiles of a hundred, of one and of no numbers.
     #[test]
     fn permilles_are_of_the_ascending() {
         let hundred: Vec<u64> = (1..=100).collect();
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!((permille_of(&[7], 500), permille_of(&[], 500)), (7, 0));
     }
 
-    /// A store is loaded in stages, asked in both ways, and opened anew; a wrong answer is told.
+    /// A store is loaded in stages, measured in both ways, and reopened; a wrong answer is an error.
     #[test]
     fn stores_are_asked() {
         let place = tempfile::tempdir().expect("a temporary directory");

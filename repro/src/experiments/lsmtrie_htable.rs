@@ -1,9 +1,9 @@
-//! LSM-trie's HTable: reads of a get, memory for HashMarks, and the loads and sizes that buckets take.
+//! LSM-trie's HTable: reads of a get, memory for HashMarks, and the fills and item sizes that buckets accept.
 //!
-//! Each table is built of one list of items at one fill. The fill is the part of all buckets' 4082 bytes that
-//! items take, with their lengths. Every item is then got once from the opened table, and the lab counts the
-//! pages it reads from the file. The store gets the same items in a hashed keyspace, whose tables are sorted
-//! by hash; its statistics tell the bytes of data and fences, and traces of gets count data blocks.
+//! Each table is built from one list of items at one fill. The fill is the part of all buckets' 4082 bytes
+//! that items take, with their lengths. Every item is then got once from the opened table, and the lab counts
+//! the pages it reads from the file. The store gets the same items in a hashed keyspace, whose tables are
+//! sorted by hash. Its statistics have the bytes of data and fences, and traces of gets count data blocks.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::lab::stop_if_asked;
 pub(super) const SCALE: f64 = 1.0;
 /// Buckets of the paper's table of 32 MiB.
 const BUCKETS: u64 = 8192;
-/// As few as a table of 256 KiB has.
+/// As many as in a table of 256 KiB.
 const BUCKETS_MIN: u64 = 64;
 const KEY_BYTES: usize = 16;
 /// Fills of the tables, in parts of 10,000. The released code fills tables of level 0 to 0.75, others to
@@ -32,14 +32,14 @@ const PAPERS_FILL: u64 = 9375;
 /// The paper's reads a get, and its memory for marks.
 const READS_MAX: f64 = 1.01;
 const MARKS_MB_A_TB_MAX: f64 = 400.0;
-/// The part of gets, in percent, that needs no second page.
+/// The percentage of gets that need no second page.
 const COVERED: CachedMarks = CachedMarks::Percent(99);
-/// Gets that are traced in the store.
+/// Traced gets in the store.
 const TRACED: usize = 20_000;
-/// HTables' worth of items in the store: at scale 1 its tables get the default size of 64 MiB then. Fences
-/// are whole pages, and few pages of a small table are full.
+/// The items of the store, in HTables: at scale 1 its tables then have the default size of 64 MiB. Fences are
+/// whole pages, and few pages of a small table are full.
 const STORE_TABLES: u64 = 16;
-/// Memory of the store, and its setting of tables: compaction makes one run of a node's items.
+/// Memory of the store, and its table size: compaction makes one run of a node's items.
 const MEMORY_BYTES: u64 = 1 << 30;
 const STORE_TABLE_BYTES: u64 = 1 << 30;
 
@@ -79,13 +79,14 @@ impl Mix {
         item_bytes - KEY_BYTES
     }
 
-    /// Items that take so much of so many buckets, the same for the same seed.
+    /// Items that fill the buckets to `fill`, the same for the same seed.
     fn items(self, seed: u64, buckets: u64, fill: u64) -> impl Iterator<Item = HTableItem> {
         let shape = Shape { key_bytes: KEY_BYTES, compressible_percent: 0 };
         let wanted = buckets * HTable::BUCKET_BYTES as u64 * fill / 10_000;
         let (mut dice, mut item_bytes) = (Dice::new(seed), 0);
         std::iter::from_fn(move || {
-            // Random keys: those of the shape have zeros, which blocks of the store leave out.
+            // Random keys, because the shape's keys have zeros, which blocks of the store omit. A built
+            // table, with the pages read for each get, over gets of all items.
             let (key, mut value) = (random_key(&mut dice), Vec::new());
             shape.value(&key, self.value_bytes(&mut dice), &mut value);
             item_bytes += HTable::item_bytes(&key, &value) as u64;
@@ -99,9 +100,9 @@ fn random_key(dice: &mut Dice) -> Vec<u8> {
     [dice.next().to_le_bytes(), dice.next().to_le_bytes()].concat()
 }
 
-/// A table that was built, with the pages that gets of all items read, for each get.
+/// A built table, and the mean pages read by a get, over gets of all items.
 struct Built {
-    /// With the marks of 99 percent in memory.
+    /// With the marks for 99 percent of gets in memory.
     stats: HTableStats,
     reads_without_marks: f64,
     reads: f64,
@@ -126,7 +127,7 @@ struct Trial {
     built: Result<Built, String>,
 }
 
-/// Gets every item; returns pages read for each.
+/// Gets every item; returns the pages read for each.
 fn get_all(place: &Path, items: &[HTableItem], cached: CachedMarks) -> Result<(f64, HTableStats), Failure> {
     let table = HTable::open(place, cached)?;
     for (number, item) in items.iter().enumerate() {
@@ -166,7 +167,7 @@ impl Trial {
 /// The same items in the store.
 struct Beside {
     mix: Mix,
-    /// Of the bytes of tables without filters and fences, the part of keys and values.
+    /// The bytes of keys and values as a part of the tables' bytes without filters and fences.
     payload: f64,
     fences_mb_a_tb: f64,
     blocks_a_hit: f64,
@@ -331,7 +332,7 @@ fn header(first: &[&str]) -> Vec<String> {
     first.iter().chain(&rest).map(|name| (*name).to_string()).collect()
 }
 
-/// Cells of a trial under [`header`].
+/// The cells of a trial under [`header`].
 fn cells(trial: &Trial) -> Vec<String> {
     let built = match &trial.built {
         Ok(built) => built,
@@ -357,7 +358,7 @@ fn cells(trial: &Trial) -> Vec<String> {
     ]
 }
 
-/// The greatest fill of those that were tried at which a mix balances, with every lesser one.
+/// The greatest of the tried fills at which a mix balances, together with every lesser fill.
 fn fill_max(trials: &[Trial], mix: Mix) -> Option<u64> {
     let of_mix = trials.iter().filter(|trial| trial.mix == mix);
     of_mix.take_while(|trial| trial.built.is_ok()).last().map(|trial| trial.fill)

@@ -1,9 +1,9 @@
-//! LSM-trie's keys over nodes and buckets, and the limits that its authors state.
+//! LSM-trie's spread of keys over nodes and buckets, and the limits that its authors state.
 //!
-//! [`Unordered::position`](trine::Unordered::position) says where a key lies: it begins with the key's place,
-//! 36 bits of route and 48 of order. A node of height h has the keys whose routes begin with its 3 h bits. A
-//! bucket is a part of the order, where the paper's is a residue; tables of this store have blocks instead,
-//! cut where they are full.
+//! [`Unordered::position`](trine::Unordered::position) has the location of a key: it begins with the key's
+//! place, 36 bits of route and 48 of order. A node of height h has the keys whose routes begin with its 3 h
+//! bits. A bucket is a range of the order here, and a residue in the paper; tables of this store have blocks
+//! instead, cut when they are full.
 
 use std::path::Path;
 
@@ -22,27 +22,27 @@ pub(super) const STEPS: usize = Pattern::ALL.len() + 1;
 /// Keys of each pattern at scale 1.
 const KEYS: u64 = 4_000_000;
 const KEYS_MIN: u64 = 20_000;
-/// Standard deviations that chi-square may be off.
+/// The most standard deviations of chi-square from its mean.
 const DEVIATIONS_MAX: f64 = 5.0;
 /// Bits of the route in a place.
 const ROUTE_BITS: u32 = 36;
 /// Bits of a table's bucket: the paper has 8,191 buckets in 32 MiB.
 const BUCKET_BITS: u32 = 13;
-/// Items of the store on which limits are tried.
+/// Items of the store for the tests of limits.
 const LIMIT_ITEMS: u64 = 20_000;
-/// Items that are put behind the last flush.
+/// Items that are put after the last flush.
 const LOGGED_ITEMS: u64 = 500;
-/// A value that no page of 4 KiB holds.
+/// A value larger than a page of 4 KiB.
 const LARGE_BYTES: usize = 10_000;
 
-/// How keys are alike.
+/// The pattern of keys.
 #[derive(Clone, Copy)]
 enum Pattern {
     /// 0, 1, 2, .. as numbers.
     Sequential,
     /// One prefix of 32 bytes, and a number in decimal digits.
     SharedPrefix,
-    /// Numbers that a Zipf distribution drew: small ones all, large ones few.
+    /// Numbers drawn from a Zipf distribution: all small ones, few large ones.
     Zipf,
 }
 
@@ -58,7 +58,7 @@ impl Pattern {
     }
 }
 
-/// Which bits of a place say where a key lies.
+/// The bits of a place that select a bin.
 #[derive(Clone, Copy)]
 struct Bins {
     name: &'static str,
@@ -84,11 +84,11 @@ impl Bins {
     }
 }
 
-/// Keys over bins.
+/// The distribution of keys over bins.
 struct Spread {
     keys: u64,
     chi_square: f64,
-    /// How many standard deviations chi-square is from its mean.
+    /// The distance of chi-square from its mean, in standard deviations.
     deviations: f64,
     /// The fullest bin's keys over the mean.
     fullest: f64,
@@ -144,7 +144,7 @@ fn spread_of(job: &mut Job, pattern: Pattern) -> Result<Vec<Spread>, Failure> {
     Ok(counts.iter().map(|counts| Spread::of(counts)).collect())
 }
 
-/// Keys over nodes and buckets, whatever the keys are.
+/// The spread of keys over nodes and buckets, for every pattern of keys.
 pub(super) fn spread(job: &mut Job) -> Result<Figure, Failure> {
     let mut rows = Vec::new();
     let mut series = Vec::new();
@@ -192,14 +192,14 @@ pub(super) fn spread(job: &mut Job) -> Result<Figure, Failure> {
     })
 }
 
-/// A limit of the paper's, and what a try of it gave here.
+/// A limit stated by the paper, and its result here.
 struct Tried {
     limit: &'static str,
     ours: String,
     is_lifted: bool,
 }
 
-/// Copies the files that a process killed now would leave.
+/// Copies the files that the process would leave if it were killed now.
 pub(super) fn copy_store(from: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -231,7 +231,7 @@ fn damage_table(place: &Path) -> Result<bool, Failure> {
     Ok(false)
 }
 
-/// Tries of a store that is open: scans, deletes, large values.
+/// Tests on an open store: scans, deletes, large values.
 fn try_items(store: &Store, items: &Keyspace<Hashed>) -> Result<Vec<Tried>, Failure> {
     let mut maker = Maker::new();
     for number in 0..LIMIT_ITEMS {
@@ -271,13 +271,13 @@ fn try_items(store: &Store, items: &Keyspace<Hashed>) -> Result<Vec<Tried>, Fail
     ])
 }
 
-/// The limits that the paper states, tried here.
+/// Tests the limits that the paper states.
 pub(super) fn limits(job: &mut Job) -> Result<Figure, Failure> {
     job.step("limits".to_string());
     let store = Store::make(job, Structure::Trie)?;
     let Items::Hashed(items) = &store.items else { unreachable!("a trie is hashed") };
     let mut tried = try_items(&store, items)?;
-    // What is in memory alone, and in the log.
+    // Items that are only in memory and in the log.
     let mut maker = Maker::new();
     for number in LIMIT_ITEMS..LIMIT_ITEMS + LOGGED_ITEMS {
         maker.make(number);
@@ -340,7 +340,8 @@ fn figure_of_limits(tried: &[Tried]) -> Figure {
 mod tests {
     use super::*;
 
-    /// Equal counts have no chi-square, counts of one bin alone very much; bins follow the bits of a place.
+    /// Equal counts have chi-square 0, counts in a single bin a very large one; bins follow the bits of a
+    /// place.
     #[test]
     fn spreads_and_bins() {
         let even = Spread::of(&[10; 64]);

@@ -1,8 +1,8 @@
-//! A load of items with random keys into a trie or a tree, with what it cost by tenth.
+//! A load of items with random keys into a trie or a tree, with its cost by tenths.
 //!
 //! Keys and values are those of the bench. Table and write buffer have 256 KiB, so that a load of a gigabyte
-//! has as many tables as one of the paper's has, whose tables have 32 MiB. One thread puts the items one by
-//! one. Callers are the figures of `lsmtrie`.
+//! has as many tables as one of the paper, whose tables have 32 MiB. One thread puts the items one by one.
+//! Callers are the figures of `lsmtrie`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,23 +21,23 @@ pub(super) const TABLE_BYTES: u64 = 256 << 10;
 /// The paper's keys and values.
 pub(super) const KEY_BYTES: usize = 16;
 pub(super) const VALUE_BYTES: usize = 100;
-/// Parts of a load whose rates are told apart.
+/// Parts of a load with separate rates.
 pub(super) const PARTS: u64 = 10;
-/// Looks at the longest pile during a load.
+/// Samples of the longest pile during a load.
 const LOOKS: u64 = 200;
 /// Gets after a load, whose answers are checked.
 const GETS: u64 = 2000;
-/// Memory of a store: filters and fences of all its tables fit.
+/// Memory of a store: enough for filters and fences of all its tables.
 const MEMORY_BYTES: u64 = 128 << 20;
 
-/// How a store keeps its items.
+/// The structure of a store's items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Structure {
     /// A hashed keyspace.
     Trie,
-    /// A tree with one run a level, each ten times the one above, as LevelDB's.
+    /// A tree with one run in each level, each ten times the one above, as in LevelDB.
     Leveled,
-    /// A tree whose runs of a level are merged into one of the next.
+    /// A tree that merges the runs of a level into one run of the next.
     Tiered,
 }
 
@@ -61,7 +61,7 @@ impl Structure {
             builder.set("runs_per_level", runs).set("runs_in_last_level", runs).open()
         };
         Ok(match self {
-            // The paper's last level, which grows and is not merged.
+            // Like the paper's last level, which grows and is not merged.
             Structure::Trie => Items::Hashed(small(db.hashed("items")).set("runs_in_last_level", 63).open()?),
             Structure::Leveled => Items::Ordered(tree(10, 1)?),
             Structure::Tiered => Items::Ordered(tree(8, 63)?),
@@ -123,7 +123,7 @@ impl Items {
 pub(super) struct Part {
     /// Puts a second.
     pub(super) rate: f64,
-    /// Bytes in tables that were written so far for each byte put so far, the log left out.
+    /// Bytes written to tables so far for each byte put so far, without the log.
     pub(super) amplification: f64,
 }
 
@@ -132,15 +132,15 @@ pub(super) struct Load {
     pub(super) structure: Structure,
     pub(super) parts: Vec<Part>,
     pub(super) longest_put: Duration,
-    /// Most runs that were seen in the root, or level 0, and in a node, or level, below it.
+    /// The most runs seen in the root, or level 0, and in a node, or level, below it.
     pub(super) longest_piles: [u64; 2],
-    /// The time of the work that was left at the end.
+    /// The time of the background work left at the end.
     pub(super) settle: Duration,
-    /// After that work.
+    /// Statistics after that work.
     pub(super) stats: Stats,
 }
 
-/// A store of one structure, small as the experiment needs it.
+/// A store of one structure, with the experiment's small sizes.
 pub(super) struct Store {
     pub(super) db: Db,
     pub(super) items: Items,
@@ -153,7 +153,7 @@ impl Store {
         Store::open(place, structure)
     }
 
-    /// The store in a directory, opened or made.
+    /// Opens or makes the store in a directory.
     pub(super) fn open(place: PathBuf, structure: Structure) -> Result<Store, Failure> {
         let db = Db::builder(&place).memory_bytes(MEMORY_BYTES).write_buffer_bytes(TABLE_BYTES).open()?;
         let items = structure.open(&db)?;
@@ -224,7 +224,7 @@ impl Load {
         Ok(Load { structure, parts, longest_put, longest_piles, settle, stats })
     }
 
-    /// The statistics of its one keyspace.
+    /// The statistics of the only keyspace.
     pub(super) fn keyspace(&self) -> &KeyspaceStats {
         &self.stats.keyspaces[0]
     }
@@ -234,7 +234,7 @@ impl Load {
         self.keyspace().levels.last().map_or(0, |level| level.level + 1)
     }
 
-    /// Rates of the first part and of the last.
+    /// The rates of the first and of the last part.
     pub(super) fn ends(&self) -> (f64, f64) {
         let rate = |part: Option<&Part>| part.map_or(0.0, |part| part.rate);
         (rate(self.parts.first()), rate(self.parts.last()))
@@ -244,8 +244,8 @@ impl Load {
         amplification(&self.stats)
     }
 
-    /// Bytes that merges wrote for each byte that they took one level down: without overwrites what is in
-    /// level n was taken down n times.
+    /// Bytes written by merges for each byte moved one level down: without overwrites, data in level n was
+    /// moved n times.
     pub(super) fn written_per_descent(&self) -> f64 {
         let down = |level: &trine::LevelStats| level.level * level.table_bytes;
         ratio(self.stats.write.merge_write_bytes, self.keyspace().levels.iter().map(down).sum())
@@ -257,7 +257,7 @@ fn amplification(stats: &Stats) -> f64 {
     ratio(write.flush_bytes + write.merge_write_bytes, write.key_value_bytes)
 }
 
-/// Gets random items; every answer must be what was put.
+/// Gets random items; every answer must be the put value.
 fn check(job: &Job, store: &Store, count: u64) -> Result<(), Failure> {
     let (mut dice, mut maker) = (Dice::new(job.seed), Maker::new());
     for _ in 0..GETS {

@@ -1,5 +1,5 @@
-//! LSM-trie's metadata: bytes of filters, fences and structures of tables an item, in memory and on disk, and
-//! the time from the start of a store to its full rate.
+//! LSM-trie's metadata: bytes of filters, fences and structures of tables for each item, in memory and on
+//! disk, and the time from the start of a store to its full rate.
 //!
 //! Each store is loaded with memory for all its metadata, and the same items with the paper's 0.4 % of the
 //! data. Bytes are the store's own statistics. For the warm-up the files are copied without closing the
@@ -24,28 +24,28 @@ use super::{Claim, Figure, Job, Picture, Verdict};
 pub(super) const SCALE: f64 = 0.01;
 /// The paper's store of 10 TB of items of 100 bytes.
 const PAPERS_ITEMS: f64 = 1e11;
-/// LevelDB's index and filters of it, in bytes an item.
+/// LevelDB's index and filters for that store, in bytes an item.
 const LEVELDB_INDEX: f64 = 30e9 / PAPERS_ITEMS;
 const LEVELDB_FILTERS: f64 = 125e9 / PAPERS_ITEMS;
 /// The paper's first four levels, in bytes of data and of filters.
 const UPPER_DATA_BYTES: f64 = 146.5e9;
 const UPPER_FILTER_BYTES: f64 = 1.9e9;
-/// Memory an item that the store may keep.
+/// The most memory an item that the store may keep.
 const KEPT_MAX: f64 = 0.2;
-/// Gets of a window of the warm-up, and windows.
+/// The length of a window of the warm-up, and the number of windows.
 const WINDOW: Duration = Duration::from_millis(25);
 const WINDOWS: usize = 60;
 /// The part of the steady rate that counts as full, and the time allowed to reach it.
 const FULL: f64 = 0.9;
 const FULL_WITHIN: Duration = Duration::from_secs(2);
-/// Tables of the store's default size, in bytes.
+/// Bytes of larger tables: a quarter of the store's default size.
 const LARGE_TABLE_BYTES: u64 = 16 << 20;
 
 /// A store's metadata.
 struct Metadata {
     name: String,
     stats: KeyspaceStats,
-    /// In memory, beside the statistics of pages.
+    /// In memory, in addition to the statistics of pages.
     structures_bytes: u64,
     pages_bytes: u64,
     cache_bytes: u64,
@@ -68,7 +68,7 @@ impl Metadata {
         self.an_item(self.sum(|level| level.fences.bytes))
     }
 
-    /// Structures, filters and fences in memory.
+    /// Structures, filters and fences in memory, for each item.
     fn kept(&self) -> f64 {
         self.an_item(self.structures_bytes + self.pages_bytes)
     }
@@ -82,10 +82,10 @@ impl Metadata {
     }
 }
 
-/// Stores that are compared.
+/// The memory of the compared stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Memory {
-    /// All metadata has room.
+    /// Memory for all metadata.
     All,
     /// The paper's part of the data.
     Papers,
@@ -123,7 +123,7 @@ pub(super) fn run(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     Ok(vec![an_item(&all), by_height(&all), warm_up(&warm)])
 }
 
-/// Loads a store; its metadata as it is then and at rest, and its warm-up, if that is asked for.
+/// Loads a store; returns its metadata then and at rest, and its warm-up if requested.
 fn of_store(
     job: &mut Job,
     opening: &Opening,
@@ -158,7 +158,7 @@ fn of_store(
     Ok((all, warm))
 }
 
-/// The first moments of a store.
+/// The warm-up of a store.
 struct WarmUp {
     name: String,
     opened: Duration,
@@ -203,7 +203,7 @@ impl WarmUp {
     }
 }
 
-/// The middle of the rates of the second half.
+/// The median of the rates of the second half.
 fn steady_rate(rates: &[(Duration, f64)]) -> f64 {
     let mut late: Vec<f64> = rates[rates.len() / 2..].iter().map(|(_, rate)| *rate).collect();
     late.sort_by(f64::total_cmp);
@@ -419,7 +419,7 @@ fn warm_up(warm: &[WarmUp]) -> Figure {
 mod tests {
     use super::*;
 
-    /// The steady rate is of the later half, and one slow window does not change it.
+    /// The steady rate comes from the second half, and one slow window does not change it.
     #[test]
     fn steady_rates_are_of_the_later_half() {
         let rate = |index: u32, rate: f64| (Duration::from_millis(u64::from(index)), rate);

@@ -1,9 +1,9 @@
 //! LSM-trie's reads with little memory: device reads of a get while the store grows and once it is at rest.
 //!
-//! A trie is loaded in stages with a cache of 0.4 % of the data that it has at the end, the paper's ratio,
-//! and filters by column. A second trie has memory for all its filters: it stands for the paper's second
-//! device, whose reads of filters do not take the first one's time. An ordered tree has the first one's
-//! memory. Each is asked for present and absent keys after each stage, and after a full merge.
+//! A trie is loaded in stages with a cache of 0.4 % of its final data, the paper's ratio, and filters by
+//! column. A second trie has memory for all its filters: it represents the paper's second device, whose reads
+//! of filters take no time of the first one. An ordered tree has the first trie's memory. Each is measured
+//! with present and absent keys after each stage, and after a full merge.
 
 use trine::lab::{ColumnAnswers, ColumnOfFilters};
 use trine_workload::failure::Failure;
@@ -22,17 +22,18 @@ pub(super) const SCALE: f64 = 0.015;
 const STAGES: u64 = 3;
 /// Bytes of larger tables.
 const LARGER_BYTES: u64 = 1 << 20;
-/// Gets in flight where the device is to be kept busy.
+/// Gets in flight to keep the device busy.
 const DEPTH: usize = 64;
-/// Parts of the data that the cache has at rest.
+/// The cache at rest, as parts of the data.
 const REST_PARTS: [f64; 3] = [PAPERS_MEMORY, 0.001, 0.0005];
-/// Reads of a get that the issue asks for: of a hit while growing, and of one at rest by part of the data.
+/// The most reads of a get that the issue allows: of a hit while growing, of an absent key, and of a hit at
+/// rest by part of the data.
 const GROWING_READS_MAX: f64 = 1.95;
 const ABSENT_READS_MAX: f64 = 1.02;
 const REST_READS_MAX: [f64; 3] = [1.02, 1.02, 1.05];
-/// Whole-query false positives of 112 filters.
+/// The most false positives of a query over 112 filters.
 const PASSED_MAX: f64 = 0.055;
-/// Sub-levels in the last level, as the paper counts them, and items of one in a column.
+/// Sub-levels in the last level, in the paper's count, and the items of one run in a column.
 const COLUMN_RUNS: [usize; 5] = [8, 16, 32, 64, 112];
 const COLUMN_ITEMS: usize = 35;
 
@@ -71,7 +72,7 @@ impl Role {
     }
 }
 
-/// So much of the data of so many items, in bytes.
+/// A part of the data of `items` items, in bytes.
 fn part_of(items: u64, part: f64) -> u64 {
     ((items * ITEM_BYTES) as f64 * part) as u64
 }
@@ -81,15 +82,15 @@ struct Point {
     role: Role,
     items: u64,
     heights: usize,
-    /// Present keys, one after another, one run asked at a time: the fewest reads.
+    /// Present keys, one after another, with serial search: the fewest reads.
     serial: Cost,
-    /// The same with the store's default way of searching.
+    /// The same with the store's default search.
     adaptive: Cost,
     absent: Cost,
     zipf: Cost,
     /// With many in flight.
     busy: Cost,
-    /// Where it was measured.
+    /// The device of the measurement.
     device: Option<DeviceRates>,
     loads: Loads,
     /// Structures of tables, and filters and fences, in memory.
@@ -140,7 +141,7 @@ impl Point {
         Ok((point, cold))
     }
 
-    /// The device's reads a second with so many in flight.
+    /// The device's reads a second with `depth` in flight.
     fn device_at(&self, depth: usize) -> f64 {
         self.device.as_ref().map_or(0.0, |device| device.at(depth))
     }
@@ -149,7 +150,8 @@ impl Point {
         [(Keys::Uniform, &self.adaptive), (Keys::Zipf, &self.zipf), (Keys::Absent, &self.absent)]
     }
 
-    /// The rate with many in flight, as a part of the device's, and of the device's over reads a get.
+    /// The rate with many in flight as a part of the device's rate, and the device reads at that rate as a
+    /// part of it.
     fn parts_of_device(&self) -> [f64; 2] {
         let device = self.device_at(DEPTH).max(1e-9);
         [self.busy.rate() / device, self.busy.rate() * self.busy.reads() / device]
@@ -180,7 +182,7 @@ pub(super) fn run(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-/// A store loaded in stages, and at rest.
+/// A store measured while it is loaded in stages, and at rest.
 fn of_role(job: &mut Job, role: Role, items: u64) -> Result<(Vec<Point>, Vec<Point>), Failure> {
     let (opening, order) = (role.opening(items), Permutation::new(items, job.seed));
     let mut cold = opening.open(job.workshop.place(), order)?;
@@ -355,7 +357,7 @@ fn mixes(growing: &[Vec<Point>]) -> Figure {
     }
 }
 
-/// The rate of gets beside the device's own.
+/// The rate of gets relative to the device's own.
 fn at_device(growing: &[Vec<Point>], resting: &[Point]) -> Figure {
     let title = format!("Gets a second with {DEPTH} in flight, as a part of the device's random reads");
     let last = growing.iter().filter_map(|points| points.last().map(|point| (point, "growing")));
@@ -431,7 +433,7 @@ fn claims_of_device(points: &[(&Point, &str)]) -> Vec<Claim> {
     ]
 }
 
-/// After a full merge, with less and less memory.
+/// After a full merge, with decreasing memory.
 fn at_rest(resting: &[Point]) -> Figure {
     let header = [
         "store",
@@ -495,7 +497,7 @@ fn at_rest(resting: &[Point]) -> Figure {
     }
 }
 
-/// Queries of absent keys that some filter of a column lets pass.
+/// Queries of absent keys that pass some filter of a column.
 fn passed(columns: &[(usize, ColumnAnswers)]) -> Figure {
     let part = |answers: &ColumnAnswers| answers.passed as f64 / answers.queries.max(1) as f64;
     let row = |(runs, answers): &(usize, ColumnAnswers)| {

@@ -1,9 +1,9 @@
-//! The command run: a paper's experiment run again, its claims held against what is measured here.
+//! The command run: repeats a paper's experiment and compares its claims with measurements here.
 //!
-//! What it is not: a benchmark of the store against rivals. Each experiment is a function from a [`Job`] to
-//! [`Figure`]s; a figure has rows as measured, a chart, and claims with verdicts. The papers' machines were
-//! others, so a verdict is about a claim's direction, or its factor where the paper gives one; absolute
-//! numbers stand side by side.
+//! It is not a benchmark of the store against rivals. Each experiment is a function from a [`Job`] to
+//! [`Figure`]s; a figure has measured rows, a chart, and claims with verdicts. The papers used other
+//! machines, so a verdict is about a claim's direction, or its factor if the paper gives one; absolute
+//! numbers are shown side by side.
 
 mod deletion;
 mod drizard;
@@ -48,7 +48,7 @@ use trine_workload::screen::{Screen, table};
 use crate::arguments::{self, Global};
 use crate::lab::{Subject, Workshop, search};
 
-/// An experiment, and the scale that takes less than ten minutes.
+/// An experiment, with the scale at which it takes less than ten minutes.
 struct Experiment {
     name: &'static str,
     figures: &'static str,
@@ -203,24 +203,24 @@ const EXPERIMENTS: &[Experiment] = &[
 /// Experiments that take the option `--partitions`.
 const OF_PARTITIONS: [&str; 2] = ["trident-delete", "trident-objectstore"];
 
-/// What an experiment is given.
+/// The parameters of an experiment.
 struct Job {
-    /// 1: as large as the paper's.
+    /// The size relative to the paper's, which is 1.
     scale: f64,
     seed: u64,
-    /// Partitions of the experiments on deletion, if given.
+    /// The number of partitions in the experiments on deletion, if given.
     partitions: Option<u32>,
     workshop: Workshop,
     bar: indicatif::ProgressBar,
 }
 
 impl Job {
-    /// A count of the paper's at this scale, at least `least`.
+    /// A count of the paper at this scale, at least `least`.
     fn scaled(&self, count: u64, least: u64) -> u64 {
         ((count as f64 * self.scale) as u64).max(least)
     }
 
-    /// Announces so many steps.
+    /// Announces the number of steps.
     fn steps(&self, count: usize) {
         self.bar.set_length(count as u64);
     }
@@ -231,7 +231,7 @@ impl Job {
     }
 }
 
-/// How a claim stands.
+/// The verdict on a claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Agrees,
@@ -253,7 +253,7 @@ impl Verdict {
     }
 }
 
-/// A statement of the paper beside what was measured.
+/// A claim of the paper beside the measured result.
 struct Claim {
     paper: String,
     ours: String,
@@ -261,15 +261,15 @@ struct Claim {
     reason: String,
 }
 
-/// What is drawn.
+/// A chart.
 enum Picture {
     Lines(Chart),
     Bars(Bars),
 }
 
-/// One figure of the paper, measured anew.
+/// One figure of the paper, measured again.
 struct Figure {
-    /// Of the files, without extension.
+    /// The name of the files, without extension.
     name: &'static str,
     title: String,
     header: Vec<String>,
@@ -331,10 +331,10 @@ fn list(global: &Global) -> Result<(), Failure> {
     screen.finish()
 }
 
-/// Rounds of reads of which the fastest counts: the others were disturbed more.
+/// Rounds of reads, of which the fastest counts, because it was disturbed least.
 const ROUNDS: usize = 5;
 
-/// Reads a second of present and absent keys, and how many were there.
+/// The rate of reads of present and absent keys, and the number found.
 fn read_rounds(subject: &Subject, keys: &[u32]) -> Result<(f64, u64), Failure> {
     let (mut fastest, mut found) = (0.0_f64, 0);
     for round in keys.chunks(keys.len().div_ceil(ROUNDS).max(1)) {
@@ -345,19 +345,19 @@ fn read_rounds(subject: &Subject, keys: &[u32]) -> Result<(f64, u64), Failure> {
     Ok((fastest, found))
 }
 
-/// The middle of some values, the upper one of two; 0 of none.
+/// The median of some values, the upper one of two; 0 of none.
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// By how much `new` is more than `old`, in percent.
+/// The increase from `old` to `new`, in percent.
 fn percent(new: f64, old: f64) -> f64 {
     (new / old - 1.0) * 100.0
 }
 
-/// With its sign.
+/// The percentage with its sign.
 fn signed(percent: f64) -> String {
     format!("{percent:+.0} %")
 }

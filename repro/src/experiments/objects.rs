@@ -1,12 +1,12 @@
 //! A trace of an object store's metadata: placement groups that are filled, read and migrated away.
 //!
-//! It is a trace and not a cluster: no network, no replicas, no objects, only the keys that a metadata store
-//! would have. Keys are `GROUP/OBJECT` as text, the group's number in 8 hexadecimal digits. Groups are made
-//! in the order of their numbers and migrate away in that order, so those from `oldest` to before `next`
+//! It is a trace and not a cluster: no network, no replicas, no objects, only the keys of a metadata store.
+//! Keys are `GROUP/OBJECT` as text, with the group's number in 8 hexadecimal digits. Groups are made in the
+//! order of their numbers and migrate away in that order, so those from `oldest` up to `next`, exclusive,
 //! exist. One thread migrates while another reads; reads check every answer.
 //!
-//! Invariants: 1. a group below `oldest` may be gone, one from `oldest` to before `next` is complete; 2. the
-//! value of an object follows from its group and number.
+//! Invariants: 1. a group below `oldest` may be gone, one from `oldest` up to `next`, exclusive, is complete;
+//! 2. the value of an object follows from its group and number.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,23 +23,23 @@ use super::trident_store::{is_right, value};
 use super::windows::Window;
 use crate::lab::stop_if_asked;
 
-/// Bytes of a value: about those of an object's metadata.
+/// Bytes of a value: about the size of an object's metadata.
 pub(super) const VALUE_BYTES: usize = 400;
-/// Digits of a group's number: the names of partitions.
+/// Digits of a group's number, which is the name of its partition.
 const GROUP_BYTES: usize = 8;
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = GROUP_BYTES + 1 + OBJECT.len() + 12;
 const OBJECT: &str = "rbd_data.";
-/// Objects of a listing.
+/// Objects in a listing.
 pub(super) const LISTED: usize = 100;
 const BATCH_ITEMS: usize = 256;
 
 /// Rates and latencies of the three kinds of reads.
 pub(super) struct Reads {
     pub(super) gets: Window,
-    /// Listings that begin in a group that exists.
+    /// Listings that begin in an existing group.
     pub(super) in_group: Window,
-    /// Listings that begin in any group that ever was.
+    /// Listings that begin in any group that ever existed.
     pub(super) over_pool: Window,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct ObjectStore {
     objects: Keyspace<Ordered>,
     index: Keyspace<Ordered>,
     way: Way,
-    /// Objects of each group, and entries of each index.
+    /// Objects in each group, and entries in each index.
     per_group: u32,
     oldest: AtomicU32,
     next: AtomicU32,
@@ -63,7 +63,7 @@ fn key(group: u32, object: u32) -> String {
     format!("{}/{OBJECT}{object:012}", group_name(group))
 }
 
-/// Group and object of a key; `None` if it is not one of the trace's.
+/// The group and object of a key; `None` if the key is not of the trace.
 fn parse(key: &[u8]) -> Option<(u32, u32)> {
     let (group, object) = std::str::from_utf8(key).ok()?.split_once('/')?;
     let object = object.strip_prefix(OBJECT)?.parse().ok()?;
@@ -113,7 +113,7 @@ impl ObjectStore {
         Ok(store)
     }
 
-    /// Reads of all kinds until `is_over`, which is asked before each round of them.
+    /// Reads of all kinds, in rounds, until `is_over` returns true after a round.
     pub(super) fn read(&self, dice: &mut Dice, is_over: impl Fn() -> bool) -> Result<Reads, Failure> {
         const GETS: u32 = 16;
         let [mut gets, mut in_group, mut over_pool] = [const { Vec::new() }; 3];
@@ -156,7 +156,7 @@ impl ObjectStore {
         Err(Failure::Other(format!("object {object} of group {group} has another value than was put")))
     }
 
-    /// Reads up to 100 objects from a key on; they ascend and have their values.
+    /// Reads up to 100 objects from a key on; checks that they ascend and have the right values.
     fn list(&self, start: &str) -> Result<(), Failure> {
         let mut cursor = self.objects.cursor(start..);
         let mut before = Vec::new();
@@ -173,7 +173,7 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Fills a new group and migrates the oldest one away; the time of its deletion.
+    /// Fills a new group and migrates the oldest one away; returns the time of the deletion.
     pub(super) fn migrate(&self) -> Result<Duration, Failure> {
         let new = self.next.load(Ordering::Acquire);
         if self.way == Way::DropPartition {
@@ -193,7 +193,7 @@ impl ObjectStore {
         self.delete(&self.objects, self.way, old, 1)
     }
 
-    /// Deletes the index of a group: by its prefix, or entry by entry where everything is.
+    /// Deletes the index of a group: by its prefix, or key by key if the store uses point deletes.
     pub(super) fn delete_index(&self, group: u32) -> Result<Duration, Failure> {
         let way = if self.way == Way::PointDeletes { Way::PointDeletes } else { Way::DeleteRange };
         let taken = self.delete(&self.index, way, group, 10)?;
@@ -203,7 +203,7 @@ impl ObjectStore {
         }
     }
 
-    /// Deletes durably all keys of a group, of which each `step`-th object has one.
+    /// Durably deletes all keys of a group, which has one for each `step`-th object.
     fn delete(
         &self,
         keyspace: &Keyspace<Ordered>,
@@ -238,7 +238,7 @@ impl ObjectStore {
         Ok(started.elapsed())
     }
 
-    /// Checks that exactly the objects of the groups that exist are there.
+    /// Checks that exactly the objects of the existing groups are there.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let mut expected = (self.oldest.load(Ordering::Acquire), 0);
         let mut cursor = self.objects.cursor(..);
@@ -271,7 +271,7 @@ impl ObjectStore {
 mod tests {
     use super::*;
 
-    /// A key says its group and object, has its length, and lies in the order of both.
+    /// A key contains its group and object, has its length, and is ordered by both.
     #[test]
     fn keys_say_their_group() {
         for (group, object) in [(0, 0), (10, 3), (255, 4_000_000_000), (u32::MAX, 1)] {

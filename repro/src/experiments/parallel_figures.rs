@@ -1,6 +1,6 @@
 //! Figures of parallel search by two threads: times of both parts, ways to search them, and lost items.
 //!
-//! Numbers are measured by `parallel_threads`; this module makes rows, pictures and claims of them.
+//! `parallel_threads` measures the numbers; this module makes rows, pictures and claims of them.
 
 use trine_workload::plot::{Axis, Bars};
 use trine_workload::text::{count, nanoseconds};
@@ -76,12 +76,12 @@ fn parts(times: &[Times]) -> Figure {
     }
 }
 
-/// The part of gets that something is of.
+/// A part of all gets, in percent.
 fn part(some: u64, all: u64) -> String {
     format!("{:.1} %", 100.0 * some as f64 / all.max(1) as f64)
 }
 
-/// Serial, joined and printed.
+/// The ways: serial, joined and printed.
 fn ways(tried: &[Tried]) -> Figure {
     let header = [
         "memory",
@@ -140,7 +140,7 @@ fn ways(tried: &[Tried]) -> Figure {
     }
 }
 
-/// The ways that were tried with uniform keys.
+/// The measurements with uniform keys.
 struct Uniform<'t>(&'t [Tried]);
 
 impl Uniform<'_> {
@@ -149,7 +149,7 @@ impl Uniform<'_> {
         self.0.iter().filter(same).find(|one| one.keys == Keys::Uniform).map(|one| &one.outcome)
     }
 
-    /// By how much a way counts more gets than the serial one, in percent.
+    /// The increase of a way's rate over the serial one's, in percent.
     fn gain(&self, way: Way, is_paged: bool, pairs: usize) -> f64 {
         let rate = |way| self.outcome(way, is_paged, pairs).map_or(0.0, Outcome::rate);
         percent(rate(way), rate(Way::Serial).max(1e-9))
@@ -166,7 +166,7 @@ impl Uniform<'_> {
         )
     }
 
-    /// What a printed way leaves undone.
+    /// The gets that a printed way leaves unanswered or answers wrongly.
     fn undone(&self, way: Way) -> String {
         let Some(one) = self.outcome(way, false, PAIRS) else { return String::new() };
         format!(
@@ -221,7 +221,7 @@ fn claims_of_ways(tried: &[Tried]) -> Vec<Claim> {
     ]
 }
 
-/// Items that a move hides from two searches.
+/// Items that a move hides from both searches.
 fn lost(races: &[(Views, Race)]) -> Figure {
     let name = |views: Views| match views {
         Views::Two => "each search has its own moment",

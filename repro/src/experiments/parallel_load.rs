@@ -1,7 +1,7 @@
-//! Load of the device and of the processors while something runs, as `iostat` and `mpstat` tell it.
+//! Load of the device and of the processors during a run, as `iostat` and `mpstat` report it.
 //!
-//! Counts are the kernel's, of the whole device and of all processors, so other work on the machine is in
-//! them. The caller is the experiment on parallel search.
+//! Counts are the kernel's, of the whole device and of all processors, so they include other work on the
+//! machine. The caller is the experiment on parallel search.
 
 use std::fs;
 use std::path::Path;
@@ -11,23 +11,23 @@ use super::throttle::whole_device;
 
 /// The kernel's counts at one moment.
 struct Counts {
-    /// Reads done, milliseconds of all reads, milliseconds in which any request was under way, milliseconds
-    /// of all requests under way.
+    /// Completed reads, milliseconds of all reads, milliseconds with any request in flight, milliseconds of
+    /// all requests in flight.
     disk: [u64; 4],
-    /// User, system, waiting for requests, interrupts, idle; in ticks.
+    /// User, system, waiting for I/O, interrupts, idle; in ticks.
     processors: [u64; 5],
 }
 
-/// What a run did to the device and the processors.
+/// The load of device and processors during a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MachineLoad {
     pub(super) reads_a_second: f64,
-    /// Requests under way on average.
+    /// The average number of requests in flight.
     pub(super) queue: f64,
     pub(super) read_ms: f64,
-    /// Percent of the time with requests under way.
+    /// The percentage of time with requests in flight.
     pub(super) used: f64,
-    /// Percent of the processors: user, system, waiting for requests, interrupts, idle.
+    /// Processor time in percent: user, system, waiting for I/O, interrupts, idle.
     pub(super) processors: [f64; 5],
 }
 
@@ -35,7 +35,7 @@ fn number(field: Option<&&str>) -> Option<u64> {
     field?.parse().ok()
 }
 
-/// Counts of a device in the lines of `/proc/diskstats`.
+/// The counts of a device in the lines of `/proc/diskstats`.
 fn disk_counts(lines: &str, device: &str) -> Option<[u64; 4]> {
     let (major, minor) = device.split_once(':')?;
     let mut all = lines.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
@@ -44,7 +44,7 @@ fn disk_counts(lines: &str, device: &str) -> Option<[u64; 4]> {
     Some([of(3)?, of(6)?, of(12)?, of(13)?])
 }
 
-/// Ticks of all processors in the lines of `/proc/stat`.
+/// The ticks of all processors in the lines of `/proc/stat`.
 fn processor_ticks(lines: &str) -> Option<[u64; 5]> {
     let fields: Vec<&str> = lines.lines().next()?.split_whitespace().collect();
     let of = |index: usize| number(fields.get(index));
@@ -77,7 +77,7 @@ impl Counts {
 }
 
 impl MachineLoad {
-    /// Runs something; `None` beside its result where the kernel has no such counts.
+    /// Calls `run`; returns its result and the load, `None` if the kernel has no such counts.
     pub(super) fn during<T>(directory: &Path, run: impl FnOnce() -> T) -> (T, Option<MachineLoad>) {
         let (before, started) = (Counts::now(directory), Instant::now());
         let result = run();
@@ -91,7 +91,7 @@ impl MachineLoad {
 mod tests {
     use super::*;
 
-    /// Lines of both files are read, and a load is the difference of two moments.
+    /// Lines of both files are parsed, and a load is the difference between two moments.
     #[test]
     fn loads_are_differences() {
         let lines = " 253 0 vda 100 1 800 50 7 0 9 6 0 40 56 0 0\n 253 1 vda1 9 9 9 9 9 9 9 9 9 9 9\n";

@@ -1,9 +1,9 @@
-//! Parallel search: a trie asked with each setting of `search` while it grows, beside the paper's figures.
+//! Parallel search: a trie measured with each setting of `search` while it grows, beside the paper's figures.
 //!
-//! The paper has two threads a get, one for the upper levels and one for the last. Here a get has several
-//! reads in flight, one for each node on its way. Paged memory, 0.4 % of the data, stands for the paper's
-//! 4 GB; memory for all filters stands for its 32 GB. One thread that waits for its gets is half load, eight
-//! are saturation. The paper's two threads are in `parallel_threads`.
+//! The paper has two threads for each get, one for the upper levels and one for the last. Here a get has
+//! several reads in flight, one for each node on its path. Paged memory, 0.4 % of the data, represents the
+//! paper's 4 GB; memory for all filters represents its 32 GB. One thread with blocking gets is half load,
+//! eight are saturation. The paper's two threads are in `parallel_threads`.
 
 use trine_workload::failure::Failure;
 use trine_workload::keys::Permutation;
@@ -17,20 +17,20 @@ use super::parallel_load::MachineLoad;
 use super::{Claim, Figure, Job, Picture, Verdict, a_second, parallel_threads, percent, signed};
 
 pub(super) const SCALE: f64 = 0.008;
-/// Stages of the load, the last of which is asked most.
+/// Stages of the load; the last one is measured most.
 const STAGES: u64 = 4;
-/// Rounds at the last stage, each of every mode in turn.
+/// Rounds at the last stage, each with every mode in turn.
 const ROUNDS: u64 = 3;
 /// Threads that saturate the machine.
 const SATURATED: usize = 8;
-/// Gets of all threads for each of one thread.
+/// Gets of all threads together for each get of the one thread.
 const FULL_GETS: u64 = 4;
 const MODES: [&str; 4] = ["serial", "parallel_2", "parallel_8", "adaptive"];
 const KEYS: [Keys; 2] = [Keys::Uniform, Keys::Zipf];
-/// Latencies serial over parallel that the issue asks for, at p99 and p50.
+/// The least ratios of serial to parallel latency that the issue demands, at p99 and p50.
 const P99_MIN: f64 = 1.25;
 const P50_MIN: f64 = 1.4;
-/// Of a serial rate, what counts as no loss.
+/// A rate of at least this part of the serial one counts as no loss.
 const NO_LOSS: f64 = 0.95;
 
 /// The paper's two memories.
@@ -65,19 +65,19 @@ struct Point {
     items: u64,
     mode: &'static str,
     keys: Keys,
-    /// One thread.
+    /// With one thread.
     half: Cost,
-    /// Eight.
+    /// With eight threads.
     full: Cost,
     load: Option<MachineLoad>,
 }
 
-/// Where the keys of a stage are.
+/// The distribution of keys over heights at a stage.
 struct Share {
     memory: Memory,
     items: u64,
     heights: usize,
-    /// The part that the last height has, of items and of gets by Zipf.
+    /// The part in the last height, of items and of gets by Zipf.
     in_last: [f64; 2],
 }
 
@@ -146,7 +146,7 @@ impl Point {
         Ok(Point { memory, items, mode, keys, half, full: full?, load })
     }
 
-    /// Counts another round with it.
+    /// Adds the gets of another round.
     fn add(&mut self, other: Point) {
         self.half.add(other.half);
         self.full.add(other.full);
@@ -159,7 +159,7 @@ fn at<'p>(last: &[&'p Point], memory: Memory, mode: &str, keys: Keys) -> Option<
     last.iter().find(|one| (one.memory, one.mode, one.keys) == (memory, mode, keys)).copied()
 }
 
-/// One value of the serial search over that of another mode, at the last stage.
+/// The ratio of the serial search's value to another mode's, at the last stage.
 fn gain(last: &[&Point], memory: Memory, (mode, keys): (&str, Keys), value: impl Fn(&Point) -> f64) -> f64 {
     let of = |mode| at(last, memory, mode, keys).map_or(0.0, &value);
     of("serial") / of(mode).max(1e-9)
@@ -218,7 +218,7 @@ fn ends(points: &[Point]) -> [Vec<&Point>; 2] {
     [of(items().min()), of(items().max())]
 }
 
-/// By how much a mode has more gets a second than the serial one, in percent.
+/// The increase of a mode's rate over the serial one's, in percent.
 fn more(points: &[&Point], memory: Memory, (mode, keys): (&str, Keys), rate: fn(&Point) -> f64) -> f64 {
     percent(1.0 / gain(points, memory, (mode, keys), rate).max(1e-9), 1.0)
 }
@@ -231,7 +231,7 @@ fn half_rate(point: &Point) -> f64 {
     point.half.rate()
 }
 
-/// The same of both kinds of keys, with eight threads.
+/// The same for both kinds of keys, with eight threads.
 fn more_of_both(points: &[&Point], memory: Memory, mode: &str) -> String {
     let [uniform, zipf] = KEYS.map(|keys| signed(more(points, memory, (mode, keys), full_rate)));
     format!("{uniform} uniform, {zipf} Zipf")
@@ -384,7 +384,7 @@ fn latencies(last: &[&Point]) -> Figure {
     }
 }
 
-/// Where the keys are.
+/// The distribution of keys over heights.
 fn shared(shares: &[Share]) -> Figure {
     let row = |share: &Share| {
         let mut row = vec![share.memory.name().to_string(), count(share.items), share.heights.to_string()];

@@ -1,14 +1,14 @@
-//! Parallel search by two threads a get, as its paper has it, beside a serial one.
+//! Parallel search by two threads for each get, as in its paper, beside a serial one.
 //!
-//! Two hashed keyspaces stand for the two parts of a trie: "upper" has the newest items, as the levels above
-//! the last, and "last" has the rest. A get asks upper, then last. With a pair of threads one asks upper and
-//! the other last. A deletion in upper is an item without a value, since a get does not tell a tombstone from
-//! nothing. A move is one batch that puts an item into last and deletes it from upper, as a compaction
-//! publishes both at once.
+//! Two hashed keyspaces represent the two parts of a trie: "upper" has the newest items, as the levels above
+//! the last, and "last" has the rest. A get searches upper, then last. In a pair of threads one searches
+//! upper and the other last. A delete in upper is an item without a value, because a get does not distinguish
+//! a tombstone from an absent key. A move is one batch that puts an item into last and deletes it from upper,
+//! as a compaction publishes both at once.
 //!
 //! Ways: `Serial`; `Joined` by the paper's three rules; `Printed`, the paper's algorithms 2 and 3, in which
-//! the first thread counts a search without its partner's result. Printed, the partner waits while a search
-//! has begun, not while none has; `Printed` has that mended, and `Literal` has it as it stands.
+//! the first thread counts a search without its partner's result. As printed, the partner waits while a
+//! search has begun, instead of while none has. `Printed` has that corrected, and `Literal` keeps it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -27,29 +27,29 @@ use super::parallel_figures;
 use crate::lab::stop_if_asked;
 
 pub(super) const STEPS: usize = 3;
-/// Of the items, those in upper, in percent; the paper's 146.5 GB are as much of 1.2 TB.
+/// The percentage of the items that are in upper, the same as the paper's 146.5 GB of 1.2 TB.
 const UPPER_PERCENT: u64 = 12;
-/// Of those in upper, each third overwrites an item of last, and each twelfth deletes one.
+/// Every third item of upper overwrites an item of last, and every twelfth deletes one.
 const OVERWRITE_EACH: u64 = 3;
 const DELETE_EACH: u64 = 12;
-/// The part of gets that ask for absent keys, in percent.
+/// The percentage of gets of absent keys.
 const ABSENT_PERCENT: u64 = 10;
 /// Pairs that saturate the machine.
 pub(super) const PAIRS: usize = 8;
 const MEASURED: Duration = Duration::from_millis(250);
 const SHAPE: Shape = Shape { key_bytes: KEY_BYTES, compressible_percent: 0 };
-/// Moves of the race, and the keys around the next to be moved that are asked for.
+/// Moves of the race, and the gets around the next key to be moved.
 const MOVES: u64 = 200_000;
 const MOVES_NEAR: u64 = 4;
 
-/// How a get asks both parts.
+/// The way that a get searches both parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     Serial,
     Joined,
     Printed,
     Literal,
-    /// The partner answers at once: what a hand-off costs.
+    /// The partner answers at once, which measures the cost of a hand-off.
     Handoff,
 }
 
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-/// How long a pair goes on.
+/// The end of a pair's run.
 #[derive(Clone, Copy)]
 enum Until {
     Time(Instant),
@@ -83,7 +83,7 @@ impl Until {
     }
 }
 
-/// What a key has.
+/// The state of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expected {
     /// A value of the upper part.
@@ -104,7 +104,7 @@ pub(super) struct Halves {
     upper_count: u64,
 }
 
-/// Items by number: last has all below `count - new`, upper has overwrites, deletions and new ones.
+/// By number: last has all items below `count - new`, upper has overwrites, deletes and new ones.
 impl Halves {
     fn open(place: std::path::PathBuf, count: u64, part: f64) -> Result<Halves, Failure> {
         let cache_bytes = ((count * ITEM_BYTES) as f64 * part) as u64;
@@ -119,7 +119,7 @@ impl Halves {
         Ok(Halves { upper, last, place, count, upper_count: count * UPPER_PERCENT / 100, db })
     }
 
-    /// Numbers from here on are in upper alone.
+    /// Numbers from here on are in upper only.
     fn first_new(&self) -> u64 {
         self.count - self.upper_count
     }
@@ -178,7 +178,7 @@ impl Halves {
         job.workshop.clear(&place)
     }
 
-    /// Whether an answer, `None` for a key without a value, is what was put.
+    /// Whether an answer, `None` for a key without a value, is right.
     fn is_right(&self, number: u64, key: &[u8], answer: Option<&[u8]>) -> bool {
         let is_value = |flip: u8| {
             answer.is_some_and(|found| {
@@ -197,11 +197,12 @@ impl Halves {
     }
 }
 
-/// The key that a pair looks for.
+/// The search that a pair shares.
 #[derive(Default)]
 struct Shared {
     key: Vec<u8>,
-    /// Searches begun; the one that the partner took last, and the one it ended last with its result.
+    /// The number of searches begun; the last one taken by the partner; and the last one it ended, with its
+    /// result.
     begun: u64,
     taken: u64,
     ended: u64,
@@ -209,12 +210,12 @@ struct Shared {
     /// The flag of the printed algorithm.
     is_started: bool,
     is_over: bool,
-    /// Searches that the partner has made.
+    /// The number of searches made by the partner.
     made: u64,
     failure: Option<Failure>,
 }
 
-/// Two threads that look for one key.
+/// Two threads that search for one key.
 #[derive(Default)]
 struct Pair {
     shared: Mutex<Shared>,
@@ -230,11 +231,11 @@ impl Pair {
         self.changed.wait(shared).expect("a thread of a pair does not panic")
     }
 
-    /// The thread of the last part.
+    /// The loop of the thread that searches last.
     fn serve(&self, halves: &Halves, way: Way) {
         loop {
             let mut shared = self.lock();
-            // The paper's loop waits while a search is started; nobody clears the flag.
+            // The paper's loop waits while a search is started, and no thread clears the flag.
             let waits = |shared: &Shared| match way {
                 Way::Literal => shared.is_started,
                 _ => !shared.is_started,
@@ -266,7 +267,7 @@ impl Pair {
         }
     }
 
-    /// Hands the key to the partner; returns the number of the search.
+    /// Gives the key to the partner; returns the number of the search.
     fn begin(&self, key: &[u8]) -> u64 {
         let mut shared = self.lock();
         shared.key.clear();
@@ -279,7 +280,7 @@ impl Pair {
         number
     }
 
-    /// Waits until the partner has ended that search.
+    /// Waits until the partner has ended the search of this number.
     fn join(&self, number: u64) -> Result<Option<Vec<u8>>, Failure> {
         let mut shared = self.lock();
         while shared.ended < number && shared.failure.is_none() {
@@ -288,7 +289,7 @@ impl Pair {
         shared.failure.take().map_or_else(|| Ok(shared.result.take()), Err)
     }
 
-    /// Waits until the partner is free: an answer of the upper part leaves it at work.
+    /// Waits until the partner is idle: an answer from upper leaves it searching.
     fn await_free(&self) {
         let mut shared = self.lock();
         while shared.is_started || shared.ended < shared.taken {
@@ -297,17 +298,17 @@ impl Pair {
     }
 }
 
-/// What the gets of one way came to.
+/// The results of the gets of one way.
 #[derive(Default)]
 pub(super) struct Outcome {
     /// Gets that were counted.
     pub(super) gets: u64,
     pub(super) seconds: f64,
-    /// Gets without an answer when they were counted.
+    /// Gets that had no answer when they were counted.
     pub(super) unfinished: u64,
-    /// Gets whose search of the last part was never made.
+    /// Gets whose search of last was never made.
     pub(super) never_made: u64,
-    /// Answers that were not what was put.
+    /// Wrong answers.
     pub(super) wrong: u64,
     pub(super) device_reads: u64,
     /// Ascending.
@@ -332,7 +333,7 @@ impl Outcome {
     }
 }
 
-/// One run of a way: so many pairs, or as many single threads.
+/// One run of a way: with this many pairs, or as many single threads.
 pub(super) fn run_way(
     job: &Job,
     halves: &Halves,
@@ -371,7 +372,7 @@ fn run_pair(halves: &Halves, way: Way, keys: Keys, (seed, until): (u64, Until)) 
     })
 }
 
-/// The thread of the upper part.
+/// The loop of the thread that searches upper.
 fn ask_pair(
     halves: &Halves,
     pair: &Pair,
@@ -414,7 +415,7 @@ fn ask_pair(
 
 type Answer = Option<Vec<u8>>;
 
-/// An item without a value is a deletion.
+/// An item without a value is a delete.
 fn answer_of(found: Vec<u8>) -> Answer {
     (!found.is_empty()).then_some(found)
 }
@@ -426,7 +427,7 @@ fn serial(halves: &Halves, key: &[u8]) -> Result<Answer, Failure> {
     }
 }
 
-/// Upper decides if it has anything; else the partner's result is awaited.
+/// Upper's answer is final if it has an item; otherwise waits for the partner's result.
 fn joined(halves: &Halves, pair: &Pair, key: &[u8]) -> Result<Answer, Failure> {
     pair.await_free();
     let number = pair.begin(key);
@@ -436,7 +437,7 @@ fn joined(halves: &Halves, pair: &Pair, key: &[u8]) -> Result<Answer, Failure> {
     }
 }
 
-/// The search is counted once upper has been asked. `None`: there is no answer by then.
+/// The search is counted once upper has been searched; `None` if there is no answer by then.
 fn as_printed(
     halves: &Halves,
     pair: &Pair,
@@ -455,7 +456,7 @@ fn as_printed(
     Ok(None)
 }
 
-/// Gets of keys that are moved from upper to last meanwhile.
+/// Gets of keys that are concurrently moved from upper to last.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Race {
     pub(super) gets: u64,
@@ -464,16 +465,16 @@ pub(super) struct Race {
     pub(super) seconds: f64,
 }
 
-/// What both searches of a get see.
+/// The views of both searches of a get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Views {
-    /// Each its own moment.
+    /// Each search has its own view.
     Two,
-    /// One moment.
+    /// Both share one view.
     One,
 }
 
-/// Runs two searches a get at once while another thread moves the items. Each is present all the time.
+/// Runs two searches for each get at once while another thread moves the items. Each is present all the time.
 pub(super) fn race(job: &mut Job, views: Views) -> Result<Race, Failure> {
     let moves = job.scaled(100 * MOVES, 2000).min(MOVES);
     let db = Db::builder(job.workshop.place()).memory_bytes(256 << 20).open()?;
@@ -499,7 +500,7 @@ pub(super) fn race(job: &mut Job, views: Views) -> Result<Race, Failure> {
         while !is_over.load(Ordering::Acquire) {
             let key = key(moved.load(Ordering::Acquire) + dice.below(MOVES_NEAR));
             let snapshot = (views == Views::One).then(|| db.snapshot());
-            // The partner may be first: a thread of its own would only make that rarer.
+            // The partner may run first; a separate thread would only make that rarer.
             let in_last = match &snapshot {
                 Some(snapshot) => last.at(snapshot).get(key)?.is_some(),
                 None => last.get(key)?.is_some(),
@@ -522,7 +523,7 @@ pub(super) fn race(job: &mut Job, views: Views) -> Result<Race, Failure> {
     Ok(Race { moves, seconds: started.elapsed().as_secs_f64(), ..race? })
 }
 
-/// One way under one memory.
+/// The result of one way with one memory.
 pub(super) struct Tried {
     pub(super) is_paged: bool,
     pub(super) keys: Keys,
@@ -559,7 +560,7 @@ impl Times {
     }
 }
 
-/// Runs all of it.
+/// Runs all measurements.
 pub(super) fn run(job: &mut Job, count: u64) -> Result<Vec<super::Figure>, Failure> {
     let (mut tried, mut times) = (Vec::new(), Vec::new());
     for (is_paged, part) in [(true, PAPERS_MEMORY), (false, FILTERS_MEMORY)] {
@@ -589,7 +590,7 @@ pub(super) fn run(job: &mut Job, count: u64) -> Result<Vec<super::Figure>, Failu
 mod tests {
     use super::*;
 
-    /// Joined gets have the right answer for every kind of key; the printed way leaves gets without one.
+    /// Joined gets have the right answer for every kind of key; the printed way leaves some gets unanswered.
     #[test]
     fn joined_gets_are_right_and_printed_ones_are_not_all_done() {
         let place = tempfile::tempdir().expect("a temporary directory");

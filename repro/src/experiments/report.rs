@@ -1,4 +1,4 @@
-//! What run prints and writes: rows, claims and verdicts as tables or JSON, pictures as SVG and CSV.
+//! The output of run: rows, claims and verdicts as tables or JSON, pictures as SVG and CSV.
 
 use std::path::Path;
 

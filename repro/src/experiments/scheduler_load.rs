@@ -1,8 +1,8 @@
 //! A load over partitions, into the lab's partition scheduler and into the store.
 //!
-//! It is not a figure: it fills, flushes and counts, and `trident_scheduler` compares. Keys have 16 bytes, of
-//! which four name the partition; values have 100. Both engines have a memtable of one size, are written by
-//! one thread item by item, and keep a log that is not synced for each item.
+//! It is not a figure: it fills, flushes and counts, and `trident_scheduler` compares. Keys have 16 bytes,
+//! the first four of them the partition; values have 100. Both engines have memtables of the same size. One
+//! thread writes item by item, and the log is not synced for each item.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,21 +19,21 @@ use super::trident_store::{is_right, value};
 use crate::lab::stop_if_asked;
 
 pub(super) const VALUE_BYTES: usize = 100;
-/// Keys and values of an item.
+/// Bytes of an item's key and value.
 pub(super) const ITEM_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
-/// Memory of the store: its write buffers, and a cache that is left out.
+/// Memory of the store: its write buffers, and a cache that is not counted.
 const STORE_BYTES: u64 = 256 << 20;
-/// Roles of memory that are left out: the cache grows to its limit, and write buffers are what both have.
+/// Roles of memory that are not counted: the cache grows to its limit, and both engines have write buffers.
 const LEFT_OUT: [&str; 2] = ["cache", "write buffers"];
 /// Items between two looks at memory and interruptions.
 const LOOK_ITEMS: u64 = 1 << 15;
 
-/// How partitions share a flush.
+/// The way that partitions share a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Engine {
-    /// The lab's, as the paper has it.
+    /// The lab's scheduler, as in the paper.
     Scheduler,
-    /// The store: a slice a partition of one table.
+    /// The store: each partition is a slice of one table.
     Slices,
 }
 
@@ -48,37 +48,37 @@ impl Engine {
     }
 }
 
-/// Counters that both engines have, since they were opened.
+/// Counters of both engines, since they were opened.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counted {
     pub(super) flushes: u64,
-    /// Bytes that flushes wrote; the scheduler's edits are among them.
+    /// Bytes written by flushes; the scheduler's edits are included.
     pub(super) flush_bytes: u64,
     pub(super) merge_bytes: u64,
     pub(super) syncs: u64,
-    /// Of the scheduler's flushes, merges left out, as are their nanoseconds; 0 with slices, which do not
-    /// tell them apart.
+    /// Counts of the scheduler's flushes, and their nanoseconds, without merges; 0 with slices, which do not
+    /// count them separately.
     pub(super) flush_syncs: u64,
     pub(super) flush_files: u64,
     pub(super) flush_ns: u64,
     pub(super) short_blocks: u64,
     pub(super) blocks: u64,
-    /// Memory beside memtables and cache.
+    /// Memory besides memtables and cache.
     pub(super) memory_bytes: u64,
-    /// Of the scheduler: write buffers and flush buffers of partitions at most.
+    /// The peak of the scheduler's write buffers and flush buffers of partitions.
     pub(super) buffer_bytes_max: u64,
     pub(super) reads: u64,
-    /// Bytes of logs that are kept though their memtable was flushed; with slices of all logs.
+    /// Bytes of logs that are kept though their memtable was flushed; with slices, of all logs.
     pub(super) pinned_log_bytes: u64,
 }
 
-/// An engine with partitions, open.
+/// An open engine with partitions.
 pub(super) enum Held {
     Scheduler { store: Box<PartitionScheduler>, first: u32 },
     Slices { db: Db, items: Keyspace<Ordered> },
 }
 
-/// Options of the scheduler for a write buffer of so many bytes.
+/// Options of the scheduler for a write buffer of `memtable_bytes` bytes.
 pub(super) fn options(memtable_bytes: u64) -> PartitionSchedulerOptions {
     let mut options = PartitionSchedulerOptions::default();
     (options.key_bytes, options.value_bytes) = (KEY_BYTES, VALUE_BYTES);
@@ -141,7 +141,7 @@ impl Held {
         Ok(())
     }
 
-    /// Waits for merges; the scheduler has done its own.
+    /// Waits for merges; the scheduler has no pending ones.
     pub(super) fn settle(&self) -> Result<(), Failure> {
         if let Held::Slices { db, .. } = self {
             db.settle()?;
@@ -157,7 +157,7 @@ impl Held {
         })
     }
 
-    /// Gets random items of those that a [`Load`] put; every answer must be right. Gives the reads of each.
+    /// Gets random items of a [`Load`] and checks every answer; returns the reads for each get.
     pub(super) fn reads_a_get(&self, load: Load, gets: u64, seed: u64) -> Result<f64, Failure> {
         let mut dice = Dice::new(seed);
         let before = self.counted()?.reads;
@@ -222,7 +222,7 @@ impl Held {
     }
 }
 
-/// So many items in each of so many partitions.
+/// `each` items in each of `partitions` partitions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) partitions: u32,
@@ -239,7 +239,8 @@ impl Load {
         self.each * u64::from(self.partitions)
     }
 
-    /// Puts the items in a random order of all keys. Gives the seconds, flush left out, and the most memory.
+    /// Puts the items in a random order of all keys. Returns the seconds, without the flush, and the peak of
+    /// memory.
     pub(super) fn put_all(self, job: &Job, held: &mut Held) -> Result<(f64, u64), Failure> {
         let order = Permutation::new(self.items(), job.seed);
         let started = Instant::now();

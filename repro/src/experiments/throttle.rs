@@ -1,13 +1,13 @@
-//! Holds this process to so many reads, or so many bytes written, a second of a device, through the kernel's
-//! control groups (version 1, `blkio`), while a value lives. It needs root. Bytes are those of direct writes
-//! and of syncs: the kernel writes back what nobody syncs on its own account.
+//! Limits this process to a number of reads, or of written bytes, a second of a device, while a value lives.
+//! It uses the kernel's control groups (version 1, `blkio`) and needs root. Written bytes are those of direct
+//! writes and of syncs; the writeback of unsynced writes counts as the kernel's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/fs/cgroup/blkio";
 
-/// What is held down.
+/// The limited quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
     ReadsASecond(u64),
@@ -15,7 +15,7 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// The file of the control group, and the number for it.
+    /// The file of the control group, and its number.
     fn rule(self) -> (&'static str, u64) {
         match self {
             Limit::ReadsASecond(reads) => ("blkio.throttle.read_iops_device", reads),
@@ -24,16 +24,16 @@ impl Limit {
     }
 }
 
-/// See the module.
+/// An active limit; dropping it ends the limit.
 pub(super) struct Throttle {
     group: PathBuf,
 }
 
 impl Throttle {
-    /// Of the device that has `directory`.
+    /// Limits the device of `directory`.
     ///
     /// # Errors
-    /// Why it cannot be done here, in words.
+    /// The reason why this is not possible here, in words.
     pub(super) fn of(directory: &Path, limit: Limit) -> Result<Throttle, String> {
         let said = |what: &str| {
             let what = what.to_string();
@@ -53,7 +53,7 @@ impl Throttle {
     }
 }
 
-/// The numbers of a disk, of one that may be a part of it.
+/// The numbers of the whole disk, of which the device may be a partition.
 pub(super) fn whole_device(device: rustix::fs::Dev) -> String {
     let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let link = fs::canonicalize(format!("/sys/dev/block/{numbers}"));
@@ -64,7 +64,7 @@ pub(super) fn whole_device(device: rustix::fs::Dev) -> String {
 
 impl Drop for Throttle {
     fn drop(&mut self) {
-        // Back to where all processes are; a group that is not empty cannot be removed, and says nothing.
+        // Moves the process back to the root group. Only an empty group can be removed; errors are ignored.
         drop(fs::write(Path::new(ROOT).join("cgroup.procs"), std::process::id().to_string()));
         drop(fs::remove_dir(&self.group));
     }

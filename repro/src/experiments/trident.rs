@@ -1,8 +1,8 @@
 //! TridentKV's experiments with reads: threads, value sizes, devices, the steps of a get.
 //!
-//! Random gets of present keys of 16 bytes, with a cache of a tenth of the data: one after another by
-//! threads that wait, and by futures of which each thread has many in flight. The paper's rival is
-//! RocksDB 5.4, whose gets wait; here the store is its own rival, so what is compared is the way of reading.
+//! Random gets of present keys of 16 bytes, with a cache of a tenth of the data: by threads with blocking
+//! gets, and by futures, many in flight for each thread. The paper's rival is RocksDB 5.4, whose gets block;
+//! here the store is its own rival, so only the way of reading is compared.
 
 use std::time::Instant;
 
@@ -17,10 +17,11 @@ use super::{Claim, Figure, Job, Picture, Verdict};
 
 pub(super) const SCALE: f64 = 0.02;
 
-/// How so many threads read.
+/// The way to read with this many threads.
 type WayOf = fn(usize) -> Way;
 
-/// Figure 18: threads that wait beside threads with many gets in flight, and beside as many gets in flight.
+/// Figure 18: threads with blocking gets, threads with many gets in flight, and a fixed total of gets in
+/// flight.
 pub(super) fn threads(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
     const ALL: usize = 128;
@@ -128,7 +129,7 @@ struct SizePoint {
     size: usize,
     waiting: Rate,
     flying: Rate,
-    /// Bytes of keys and values a second, in order.
+    /// Bytes of keys and values a second in a scan.
     scanned: f64,
     is_cached: bool,
 }
@@ -148,7 +149,7 @@ fn scanned(job: &Job, held: &Held) -> Result<f64, Failure> {
 /// A line of a picture by value size.
 type SizeLine = (&'static str, fn(&SizePoint) -> f64);
 
-/// A figure of value sizes: its lines, and what they bear out.
+/// A figure of value sizes, with its lines and its claim.
 fn by_size(
     (name, title): (&'static str, &str),
     (header, row): (&[&str], impl Fn(&SizePoint) -> Vec<String>),
@@ -228,7 +229,7 @@ fn scans_by_size(points: &[SizePoint]) -> Figure {
     )
 }
 
-/// Figure 2: where a get that waits spends its time, cold and from memory.
+/// Figure 2: the time of each step of a blocking get, cold and from memory.
 fn steps(job: &Job, held: &Held) -> Result<Figure, Failure> {
     const GETS: u64 = 2000;
     let mut dice = Dice::new(job.seed);
@@ -287,7 +288,7 @@ fn steps(job: &Job, held: &Held) -> Result<Figure, Failure> {
     Ok(Figure { name: "trident-fig2", title, header, rows, picture: Picture::Lines(chart), claims })
 }
 
-/// Reads a second that a device is held to; `None`: this one's.
+/// Reads a second that a device is limited to; `None`: this machine's device.
 const DEVICES: [(&str, Option<u64>); 3] =
     [("hard disk, 200 reads/s", Some(200)), ("SATA SSD, 25,000 reads/s", Some(25_000)), ("this one", None)];
 

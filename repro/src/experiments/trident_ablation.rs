@@ -1,9 +1,9 @@
 //! TridentKV's three techniques one by one (figure 15): random gets with a small and with a large cache.
 //!
-//! Asynchronous reads, a learned index and partitions are each switched on alone, then together. One thread
-//! asks for random present keys. The cache, which has filters and fences too, takes 5 % and 50 % of the data.
-//! Stores of all layouts are open at once, and techniques are measured in turn: what else the machine does
-//! disturbs all of them alike. The paper's writes are those of `trident_write`.
+//! Asynchronous reads, a learned index and partitions are each used alone, then together. One thread gets
+//! random present keys. The cache, which includes filters and fences, takes 5 % and 50 % of the data. Stores
+//! of all layouts are open at once, and techniques are measured in turn, so that other work on the machine
+//! disturbs all of them alike. The paper's writes are measured in `trident_write`.
 
 use trine::Db;
 use trine_workload::failure::Failure;
@@ -20,13 +20,13 @@ const PARTITIONS: u64 = 10;
 /// The cache, in percent of the data.
 const CACHES: [u64; 2] = [5, 50];
 const ROUNDS: usize = 3;
-/// The cache is filled by gets for so many times the length of a rate.
+/// The cache is warmed by gets for this many times the length of a measurement.
 const WARM_RATES: usize = 4;
-/// A change by less is none: rates of one store differ by as much.
+/// A smaller change counts as none: rates of one store differ by as much.
 const NOISE_PERCENT: f64 = 10.0;
 const IN_FLIGHT: Way = Way::InFlight(4 * DEPTH);
 
-/// A layout and a way to read it.
+/// A technique: a layout and a way to read it.
 struct Technique {
     name: &'static str,
     index_kind: &'static str,
@@ -53,7 +53,7 @@ impl Technique {
         Layout { value_bytes: VALUE_BYTES, index_kind: self.index_kind, partitions: self.partitions }
     }
 
-    /// The layout's place among those of all techniques.
+    /// The index of its layout among those of all techniques.
     fn store(&self) -> usize {
         layouts().iter().position(|layout| *layout == self.layout()).expect("layouts are of the techniques")
     }
@@ -69,7 +69,7 @@ fn layouts() -> Vec<Layout> {
     layouts
 }
 
-/// All techniques with one size of the cache.
+/// All techniques with one cache size.
 struct Cached {
     share: u64,
     cache_bytes: u64,
@@ -78,7 +78,7 @@ struct Cached {
 }
 
 impl Cached {
-    /// The rate of a technique over that of none.
+    /// The ratio of a technique's rate to the rate of none.
     fn times(&self, technique: usize) -> f64 {
         self.rates[technique].operations / self.rates[0].operations
     }
@@ -87,7 +87,7 @@ impl Cached {
         percent(self.rates[technique].operations, self.rates[0].operations)
     }
 
-    /// Processor time of a get against that of none, in percent.
+    /// The change of processor time of a get against that of none, in percent.
     fn cpu(&self, technique: usize) -> f64 {
         percent(self.rates[technique].cpu_ns, self.rates[0].cpu_ns)
     }
@@ -118,7 +118,7 @@ pub(super) fn run(job: &mut Job) -> Result<Vec<Figure>, Failure> {
 
 fn measure(job: &mut Job, stores: Vec<Held>, share: u64) -> Result<(Cached, Vec<Held>), Failure> {
     let cache_bytes = stores[0].data_bytes() * share / 100;
-    // Beside the cache a store has write buffers and what merges take.
+    // A store needs memory besides the cache, for write buffers and merges.
     let memory_bytes = 2 * cache_bytes + 2 * MEMORY_BYTES_MIN;
     let reopened = |held: Held| {
         held.reopen(|place| Db::builder(place).memory_bytes(memory_bytes).cache_bytes(cache_bytes))
@@ -230,8 +230,7 @@ mod tests {
         Cached { share, cache_bytes: 1, rates: rates.map(rate).to_vec() }
     }
 
-    /// A technique gains the most when no other one alone gains more, and partitions may gain or lose a
-    /// little.
+    /// A technique gains the most if no other single one gains more; partitions may gain or lose a little.
     #[test]
     fn verdicts_are_of_single_techniques() {
         let verdicts = |small, large| {
@@ -246,7 +245,7 @@ mod tests {
         assert_eq!(claims(&[cached(5, papers), cached(50, other)], true)[0].verdict, open);
     }
 
-    /// Techniques share a store where they have one layout.
+    /// Techniques with the same layout share a store.
     #[test]
     fn techniques_share_stores() {
         assert_eq!(TECHNIQUES.map(|technique| technique.store()), [0, 0, 1, 2, 3]);

@@ -1,9 +1,9 @@
 //! TridentKV's experiments on deletion (figures 4, 21 and 22): partitions that are deleted one after another.
 //!
-//! Three stores hold the same items: one is divided by prefix and drops partitions, one covers each prefix by
-//! a range tombstone, one deletes key by key. Reads of the remaining partitions follow each deletion at once,
-//! so background work that the deletion caused disturbs them, as it did in the paper. The paper's cluster is
-//! Ceph; here the store is read without one.
+//! Three stores hold the same items: one is partitioned by prefix and drops partitions, one covers each
+//! prefix by a range tombstone, one deletes key by key. Reads of the remaining partitions follow each
+//! deletion at once, so background work caused by the deletion disturbs them, as in the paper. The paper uses
+//! a Ceph cluster; here the store is read directly.
 
 use std::time::Duration;
 
@@ -25,20 +25,20 @@ const PARTITIONS: u32 = 10;
 const VALUE_BYTES: usize = 1000;
 /// Bytes of an item.
 const ITEM_BYTES: u64 = 16 + VALUE_BYTES as u64;
-/// A window is as long as those of reads at this scale.
+/// The scale at which a window is as long as those of the experiments on reads.
 pub(super) const SCALE: f64 = 0.01;
 
 /// A store after some deletions.
 struct Point {
     deleted: u32,
-    /// Of the last deletion; zero before the first.
+    /// The time of the last deletion; zero before the first.
     deletion: Duration,
     gets: Window,
     scans: Window,
-    /// One scan from the store's first key, at once after the deletion.
+    /// One scan from the store's first key, immediately after the deletion.
     over_deleted: Duration,
     live_bytes: u64,
-    /// On disk when the deletion returned, and after the windows.
+    /// Bytes on disk when the deletion returned, and after the windows.
     disk_bytes: u64,
     later_bytes: u64,
 }
@@ -69,7 +69,7 @@ fn delete_all(job: &mut Job, way: Way, sizes: Sizes) -> Result<Vec<Point>, Failu
     job.step(format!("{}: filling", way.name()));
     let mut store = Divided::fill(job, way, sizes)?;
     let mut dice = Dice::new(job.seed);
-    // The cache is filled before the first window.
+    // Fills the cache before the first window.
     store.gets(measured(job), &mut dice)?;
     let mut points = Vec::new();
     for deleted in 0..sizes.partitions {
@@ -123,7 +123,8 @@ fn by_deleted(
     Figure { name, title: title.to_string(), header, rows, picture: Picture::Lines(chart), claims }
 }
 
-/// The median rate of all windows after a deletion over the rate before the first, in percent more.
+/// The change from the rate before the first deletion to the median rate of all windows after one, in
+/// percent.
 fn change(one: &Deletions, rate: impl Fn(&Point) -> f64) -> f64 {
     let Some((first, rest)) = one.points.split_first() else { return 0.0 };
     if rest.is_empty() {
@@ -132,7 +133,7 @@ fn change(one: &Deletions, rate: impl Fn(&Point) -> f64) -> f64 {
     percent(median(rest.iter().map(&rate)), rate(first))
 }
 
-/// The highest of a value over all deletions.
+/// The greatest value over all deletions.
 fn highest(one: &Deletions, value: impl Fn(&Point) -> f64) -> f64 {
     one.points.iter().map(value).fold(0.0, f64::max)
 }
@@ -231,7 +232,7 @@ fn deletions(all: &[Deletions]) -> Figure {
     )
 }
 
-/// Lethe's measure: bytes on disk beyond the live ones, for each live one.
+/// Lethe's measure: bytes on disk beyond the live ones, for each live byte.
 fn amplification(disk_bytes: u64, live_bytes: u64) -> f64 {
     disk_bytes as f64 / live_bytes.max(1) as f64 - 1.0
 }
@@ -285,7 +286,7 @@ mod tests {
         }
     }
 
-    /// The verdict on space asks for both halves of the claim: none with partitions, much without.
+    /// The verdict on space needs both halves of the claim: no excess with partitions, much without.
     #[test]
     fn the_verdict_on_space_has_two_sides() {
         let ended = |later_bytes| vec![point(0, 1.0, 1000, 1050), point(9, 1.0, 100, later_bytes)];
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(verdict(120, 120), Verdict::Differs);
     }
 
-    /// The change that counts is that of the median window, and amplification leaves the live bytes out.
+    /// The change is that of the median window, and amplification excludes the live bytes.
     #[test]
     fn changes_are_of_the_median_window() {
         let rates = [100.0, 10.0, 50.0, 200.0];

@@ -1,4 +1,4 @@
-//! The same load over more and more partitions (TridentKV, figure 23 and section 3.3).
+//! The same load over increasing numbers of partitions (TridentKV, figure 23 and section 3.3).
 //!
 //! It shows memory outside the block cache, levels and write amplification with one tree and with 1 to 1,000
 //! partitions. Items are put in a random order of all keys, so each write buffer has items of all partitions.
@@ -11,22 +11,22 @@ use super::deletion::{Depth, Divided, Sizes, Way, memory_outside_cache};
 use super::trident_store::MEMORY_BYTES_MIN;
 use super::{Claim, Figure, Job, Picture, Verdict, percent, signed};
 
-/// Numbers of partitions that a load is spread over.
+/// The numbers of partitions.
 const PARTITIONS: [u32; 4] = [1, 10, 100, 1000];
-/// Steps of the experiment: each number of partitions, and the keyspace that is not divided.
+/// Steps of the experiment: each number of partitions, and the keyspace without partitions.
 pub(super) const STEPS: usize = PARTITIONS.len() + 1;
 const VALUE_BYTES: usize = 1000;
-/// Every item is put, and overwritten as often as this leaves: merges have something to drop.
+/// How often each item is put: overwrites give merges items to drop.
 const ROUNDS: u64 = 2;
 
 /// A store after the load.
 struct Loaded {
     name: String,
-    /// 0 if the keyspace is not divided.
+    /// 0 if the keyspace is not partitioned.
     partitions: u32,
-    /// Outside the block cache, at most while the store was filled.
+    /// The peak of memory outside the block cache while the store was filled.
     peak_bytes: u64,
-    /// The same at rest.
+    /// The same memory at rest.
     memory_bytes: u64,
     depth: Depth,
     tables: u64,
@@ -69,7 +69,7 @@ pub(super) fn run(job: &mut Job, data_bytes: u64) -> Result<Vec<Figure>, Failure
     Ok(vec![memory(one_tree, divided), writing(one_tree, divided)])
 }
 
-/// A figure whose lines have a point for each number of partitions, beside the keyspace of one tree.
+/// A figure with a point for each number of partitions, beside the keyspace of one tree.
 fn by_partitions(
     (name, title): (&'static str, &str),
     (header, row): (&[&str], impl Fn(&Loaded) -> Vec<String>),

@@ -1,9 +1,9 @@
-//! TridentKV's learned index blocks: bytes a data block and time of a lookup, beside fences and strings.
+//! TridentKV's learned index blocks: index bytes for each data block and time of a lookup, beside fences and
+//! strings.
 //!
-//! Each family of keys is laid out once in blocks cut by size, which fence pages and a string index block
-//! index, and once in blocks that models lay out, which learned pages index. Every item is then looked for in
-//! every index, and its block compared with the layout. All is in memory, in one thread. The families are
-//! synthetic.
+//! Each family of keys is laid out twice. Blocks cut by size have fence pages and a string index block as
+//! indexes; blocks cut by models have learned pages. Every item is then looked up in every index, and its
+//! block compared with the layout. All data is in memory, in one thread. The families are synthetic.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -22,17 +22,18 @@ pub(super) const SCALE: f64 = 1.0;
 /// Bytes of keys and values of a family: a table of the store's default size.
 const TABLE_BYTES: u64 = 64 << 20;
 const TABLE_BYTES_MIN: u64 = 1 << 20;
-/// About the bytes of a key and a value of 100 bytes.
+/// The approximate bytes of a key and a value of 100 bytes.
 const ITEM_BYTES: u64 = 120;
 /// Lookups of a round, and rounds. The fastest round counts.
 const LOOKUPS: usize = 100_000;
 const ROUNDS: usize = 5;
-/// Errors of models, in 32nds of a block.
+/// Allowed errors of models, in 32nds of a block.
 const ERRORS: [u16; 5] = [4, 8, 12, 16, 24];
-/// Keys that the paper's model is trained on. Its greedy grouping takes quadratic time.
+/// Keys for training the paper's model. Its greedy grouping takes quadratic time.
 const TWO_LAYER_KEYS: u64 = 20_000;
 const KINDS: [BlockIndexKind; 3] = [BlockIndexKind::Strings, BlockIndexKind::Fences, BlockIndexKind::Learned];
-/// What learned pages should reach: over strings on seven families, over fences on five.
+/// The targets of learned pages: their bytes over those of strings on seven families, over those of fences on
+/// five.
 const OF_STRINGS_MAX: f64 = 0.4;
 const OF_FENCES_MAX: f64 = 0.65;
 
@@ -67,7 +68,7 @@ impl Trial {
         Ok(Trial { family, items, stats, nanoseconds, build_nanoseconds, two_layers })
     }
 
-    /// Index bytes of a kind for each block that is cut by size.
+    /// Index bytes of a kind for each block cut by size.
     fn bytes_a_block(&self, kind: usize) -> f64 {
         ratio(self.stats[kind].index_bytes, self.stats[0].blocks)
     }
@@ -85,7 +86,7 @@ impl Trial {
     }
 }
 
-/// Looks for every item in every index.
+/// Looks up every item in every index.
 fn check(indexes: &BlockIndexes, keys: &[Vec<u8>]) -> Result<(), Failure> {
     for kind in KINDS {
         for (number, key) in keys.iter().enumerate() {
@@ -100,7 +101,7 @@ fn check(indexes: &BlockIndexes, keys: &[Vec<u8>]) -> Result<(), Failure> {
 /// Nanoseconds of a lookup of a random item.
 fn time(indexes: &BlockIndexes, kind: BlockIndexKind, keys: &[Vec<u8>], seed: u64) -> f64 {
     let mut dice = Dice::new(seed);
-    // The keys lie one behind the other, so that reading them is no part of a lookup.
+    // The keys are stored in order of use, so that fetching them is not part of a lookup.
     let chosen: Vec<Vec<u8>> =
         (0..LOOKUPS).map(|_| keys[dice.below(keys.len() as u64) as usize].clone()).collect();
     let round = || {
@@ -113,7 +114,7 @@ fn time(indexes: &BlockIndexes, kind: BlockIndexKind, keys: &[Vec<u8>], seed: u6
     (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// A family under one error of models.
+/// A family with one allowed error of models.
 struct Swept {
     family: KeyFamily,
     error: u16,

@@ -1,7 +1,8 @@
-//! A load into a store with index pages of one kind: its rate, the work that is left, and its index pages.
+//! A load into a store with index pages of one kind: its rate, the remaining background work, and its index
+//! pages.
 //!
 //! It is not a figure: `trident_write` chooses the cases and compares. Threads take items in chunks, so a
-//! load in the order of the keys stays nearly in that order with many threads.
+//! sequential load stays nearly in key order with many threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,13 +17,13 @@ use super::Job;
 use super::trident_store::{BUILD_MEMORY_BYTES, IndexPages, Rate, by_threads, value};
 use crate::lab::stop_if_asked;
 
-/// The cache has no room for fences and filters: `auto` is then free to train.
+/// Too small for fences and filters, so that `auto` is free to train.
 const CACHE_BYTES: u64 = 64 << 10;
-/// A load has some ten flushes, and merges of them.
+/// Small enough for some ten flushes in a load, and merges of them.
 const WRITE_BUFFER_BYTES: u64 = 1 << 20;
 /// Items that a thread takes at a time.
 const CHUNK: u64 = 64;
-/// Values are pieces of one string, which begin at as many places.
+/// Values are pieces of one string, from this many start positions.
 const VALUE_STARTS: u64 = 4096;
 /// Gets after a load, whose answers are checked.
 const GETS: u64 = 200;
@@ -36,7 +37,7 @@ pub(super) enum DataSet {
 }
 
 impl DataSet {
-    /// The paper's linear, Seg-1 %, AR and OSM, and strings beside them; all are synthetic.
+    /// The paper's linear, Seg-1 %, AR and OSM, and strings; all are synthetic.
     pub(super) const ALL: [DataSet; 5] = [
         DataSet::Family(KeyFamily::Decimal),
         DataSet::Family(KeyFamily::Segmented),
@@ -56,7 +57,7 @@ impl DataSet {
         }
     }
 
-    /// So many different keys, ascending.
+    /// `count` different keys, ascending.
     pub(super) fn keys(self, count: usize, seed: u64) -> Vec<Vec<u8>> {
         match self {
             DataSet::Family(family) => family.keys(count, seed),
@@ -65,7 +66,7 @@ impl DataSet {
     }
 }
 
-/// Sums of twelve uniform numbers, which are normally distributed but for their ends.
+/// Sums of twelve uniform numbers, which are normally distributed except at the ends.
 fn normal_keys(count: usize, seed: u64) -> Vec<Vec<u8>> {
     const ADDENDS: u64 = 12;
     const SUM_MAX: u64 = 10_u64.pow(16);
@@ -83,7 +84,7 @@ fn normal_keys(count: usize, seed: u64) -> Vec<Vec<u8>> {
     keys
 }
 
-/// In which order keys are put.
+/// The order in which keys are put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyOrder {
     Random,
@@ -130,15 +131,15 @@ impl Items {
     }
 }
 
-/// What a load came to.
+/// The results of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loaded {
     /// Puts a second.
     pub(super) puts: f64,
-    /// The same, with the time of the flushes and merges that are left.
+    /// The same, including the time of the remaining flushes and merges.
     pub(super) settled: f64,
     pub(super) cpu_ns: f64,
-    /// Only if they were asked for.
+    /// Only if requested.
     pub(super) pages: IndexPages,
 }
 
@@ -148,7 +149,7 @@ pub(super) struct Load {
     pub(super) order: KeyOrder,
     pub(super) writers: usize,
     pub(super) index_kind: &'static str,
-    /// Index pages are told apart, which takes longer than the load.
+    /// Whether index pages are counted by kind, which takes longer than the load.
     pub(super) tells_pages: bool,
 }
 
@@ -179,7 +180,7 @@ pub(super) fn load(
     Ok(Loaded { puts, settled: settled.operations, cpu_ns: settled.cpu_ns, pages })
 }
 
-/// One thread's part.
+/// The loop of one thread.
 fn put(
     items: &Items,
     keyspace: &Keyspace<Ordered>,
@@ -218,13 +219,13 @@ fn check(items: &Items, keyspace: &Keyspace<Ordered>) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    /// Normal keys are different and ascend; two thirds of them lie within a deviation of the middle.
+    /// Normal keys are different and ascend; two thirds of them are within a deviation of the mean.
     #[test]
     fn normal_keys_are_normal() {
         let keys = DataSet::Normal.keys(10_000, 3);
         assert!(keys.len() == 10_000 && keys.is_sorted_by(|one, other| one < other));
         let numbers = keys.iter().map(|key| String::from_utf8_lossy(key).parse::<f64>().expect("digits"));
-        // The deviation of the sum is a twelfth of the range.
+        // The standard deviation of the sum is a twelfth of the range.
         let near = numbers.filter(|number| (number / 1e16 - 0.5).abs() < 1.0 / 12.0).count();
         assert!((6600..7050).contains(&near), "{near}");
     }

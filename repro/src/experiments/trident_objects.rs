@@ -1,8 +1,8 @@
 //! TridentKV's setting of figure 24 as a trace: an object store's metadata before, during and after a
 //! migration of placement groups.
 //!
-//! What it is not: Ceph. The trace has the keys of a metadata store and no cluster, so the paper's gain of
-//! Ceph's reads cannot be tested. Three stores hold the same keys and lose their groups in three ways.
+//! It is not Ceph. The trace has the keys of a metadata store and no cluster, so the paper's gain in Ceph's
+//! reads cannot be tested. Three stores hold the same keys and delete their groups in three ways.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ const DATA_BYTES: u64 = 40_000_000_000;
 const GROUPS: u32 = 50;
 const PHASES: [&str; 3] = ["before", "during", "after"];
 
-/// One store over the whole trace.
+/// The results of one store over the whole trace.
 struct Trace {
     way: Way,
     phases: Vec<(Reads, u64)>,
-    /// Of each group that migrated.
+    /// The deletion time of each migrated group.
     deletions: Vec<Duration>,
-    /// Of filling the new groups and deleting the old ones.
+    /// The time of filling the new groups and deleting the old ones.
     migration: Duration,
     index_deletion: Duration,
 }
@@ -49,7 +49,7 @@ pub(super) fn run(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     Ok(vec![reads(&traces, live_bytes), costs(&traces, groups)])
 }
 
-/// Groups that migrate: a third.
+/// The number of groups that migrate: a third.
 fn migrating(groups: u32) -> u32 {
     groups.div_ceil(3)
 }
@@ -63,7 +63,7 @@ fn trace(job: &mut Job, way: Way, shape: (u32, u32), live_bytes: u64) -> Result<
         let started = Instant::now();
         store.read(dice, || started.elapsed() >= length)
     };
-    // The cache is filled before the first window.
+    // Fills the cache before the first window.
     window(&mut dice)?;
     job.step(format!("{}: before", way.name()));
     let mut phases = vec![(window(&mut dice)?, store.disk_bytes())];
@@ -78,7 +78,7 @@ fn trace(job: &mut Job, way: Way, shape: (u32, u32), live_bytes: u64) -> Result<
     Ok(Trace { way, phases, deletions, migration, index_deletion })
 }
 
-/// Reads, of which the last begins after the migration of `count` groups by another thread has ended.
+/// Reads while another thread migrates `count` groups; the last round of reads ends after the migration.
 fn migrate(
     store: &ObjectStore,
     count: u32,
@@ -98,7 +98,7 @@ fn migrate(
     })
 }
 
-/// By how much the rate of gets of a phase is more than that before, in percent.
+/// The change of the rate of gets from the phase before to this one, in percent.
 fn change(trace: &Trace, phase: usize) -> f64 {
     percent(trace.phases[phase].0.gets.rate, trace.phases[0].0.gets.rate)
 }

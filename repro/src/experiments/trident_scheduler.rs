@@ -1,9 +1,9 @@
 //! TridentKV's partition scheduler (section 3.3) beside the store's slices, under one load.
 //!
-//! The scheduler is the lab's, with write buffers and flush buffers a partition, block flushing and an index
-//! of level 0. The store writes one table a flush, with a slice a partition. Figures: the cost of a flush,
-//! memory beside the memtable, logs that leftovers pin, and the index of level 0. The scheduler works on the
-//! thread that writes, the store beside it, so rates tell a direction only.
+//! The scheduler is the lab's, with a write buffer and a flush buffer for each partition, block flushing and
+//! an index of level 0. The store writes one table for each flush, with a slice for each partition. Figures:
+//! the cost of a flush, memory besides the memtable, logs pinned by leftovers, and the index of level 0. The
+//! scheduler works on the writing thread and the store on background threads, so rates show only a direction.
 
 use std::time::Instant;
 
@@ -20,19 +20,19 @@ use super::{Claim, Figure, Job, Picture, Verdict, a_second, percent, signed};
 const DATA_BYTES: u64 = 40_000_000_000;
 pub(super) const SCALE: f64 = 0.005;
 const PARTITIONS: [u32; 5] = [1, 10, 100, 1000, 10_000];
-/// Items of each partition, at least: with fewer the number of partitions is left out.
+/// The fewest items of each partition; numbers of partitions with fewer are skipped.
 const ITEMS_MIN: u64 = 170;
 /// Memtables of a load, and the most bytes of one.
 const MEMTABLES: u64 = 12;
 const MEMTABLE_BYTES_MAX: u64 = 32 << 20;
-/// Level 0 of RocksDB by default, which the paper's is.
+/// The default size of level 0 in RocksDB, on which the paper's store is built.
 const L0_BYTES: u64 = 256 << 20;
 const GETS: u64 = 5000;
-/// Partitions of the load that pins logs: one is hot.
+/// Cold partitions of the load that pins logs; one more is hot.
 const COLD_PARTITIONS: u32 = 999;
-/// Limit on the logs that leftovers pin, where there is one, in memtables.
+/// The limit on the logs pinned by leftovers, if there is one, in memtables.
 const LOG_MEMTABLES: u64 = 3;
-/// A rate counts as kept if so much is left of that with few partitions.
+/// A rate counts as kept if at least this part of that with few partitions is left.
 const KEPT: f64 = 0.8;
 
 /// An engine after a load.
@@ -41,7 +41,7 @@ struct Measured {
     partitions: u32,
     items: u64,
     load_seconds: f64,
-    /// Beside memtables and cache, at most.
+    /// The peak of memory besides memtables and cache.
     memory_bytes: u64,
     after: Counted,
     /// One flush after the load: bytes written, and files made.
@@ -55,7 +55,7 @@ impl Measured {
         self.items as f64 / self.load_seconds.max(1e-9)
     }
 
-    /// Bytes that the one flush wrote for each that was flushed.
+    /// Bytes written by the one flush for each flushed byte.
     fn amplification(&self) -> f64 {
         ratio(self.flush.flush_bytes, self.flush_items * ITEM_BYTES)
     }
@@ -135,7 +135,7 @@ fn measure(job: &mut Job, engine: Engine, load: Load, memtable_bytes: u64) -> Re
     Ok(Measured { engine, partitions, items, load_seconds, memory_bytes, after, flush, flush_items, files })
 }
 
-/// Lines over the number of partitions, one an engine.
+/// Lines over the number of partitions, one for each engine.
 fn by_partitions(title: &str, y: Axis, all: &[Measured], value: impl Fn(&Measured) -> f64) -> Picture {
     let line = |engine: Engine| Series {
         name: engine.name().to_string(),
@@ -283,7 +283,7 @@ fn memory(all: &[Measured], memtable_bytes: u64) -> Figure {
             paper: "memory grows by 6 % with the number of partitions and then no more: buffers are limited"
                 .to_string(),
             ours: format!("write buffers and flush buffers have at most {buffers:.1} % of the memtable"),
-            // A write buffer of a few items lives beside them while it is merged.
+            // A write buffer of a few items is still allocated while it is merged.
             verdict: Verdict::of(buffers <= 6.5),
             reason:
                 "the limit of 6 % is kept by part-filled blocks; half a percent is left for write buffers"
@@ -311,7 +311,7 @@ fn memory(all: &[Measured], memtable_bytes: u64) -> Figure {
     }
 }
 
-/// Logs that are kept, after each memtable.
+/// The logs kept after each memtable.
 struct Pinned {
     name: &'static str,
     /// Bytes after each memtable of the hot partition.
@@ -319,7 +319,7 @@ struct Pinned {
     short_blocks: u64,
 }
 
-/// A hot partition and many that have an item each.
+/// Loads a hot partition and many with one item each.
 fn pinned_logs(job: &mut Job, data_bytes: u64, memtable_bytes: u64) -> Result<Vec<Pinned>, Failure> {
     let limited = LOG_MEMTABLES * memtable_bytes;
     let mut all = Vec::new();
@@ -397,12 +397,12 @@ fn logs(all: &[Pinned], memtable_bytes: u64) -> Figure {
     }
 }
 
-/// A full level 0, opened again.
+/// A full level 0 after a reopen.
 struct OpenedL0 {
     name: &'static str,
     l0_bytes: u64,
     keys: u64,
-    /// To have the index, and pages read for it.
+    /// The time to load or rebuild the index, and the pages read for it.
     index_ns: u64,
     index_pages: u64,
     index_bytes: u64,
@@ -421,7 +421,7 @@ fn index_of_l0(job: &mut Job, l0_bytes: u64, memtable_bytes: u64) -> Result<Vec<
         let mut held = Held::make(&place, Engine::Scheduler, load.partitions, &options)?;
         load.put_all(job, &mut held)?;
         held.flush()?;
-        // Nothing was merged, so all blocks written are there. An opening writes more: the items it replays.
+        // Nothing was merged, so all written blocks are there. An opening writes more: the replayed items.
         let l0_bytes = held.counted()?.blocks * 4096;
         held.close()?;
         let store = Box::new(PartitionScheduler::open(&place, &options)?);

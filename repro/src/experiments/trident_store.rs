@@ -1,8 +1,8 @@
-//! The stores of TridentKV's experiments: loads, gets by threads that wait or have many in flight, index
+//! The stores of TridentKV's experiments: loads, gets by threads that block or have many in flight, index
 //! pages.
 //!
-//! Random gets of present keys of 16 bytes, whose answers are checked. The figures around it choose sizes,
-//! ways and memory. Callers are the experiments on reads and on the three techniques.
+//! Random gets of present keys of 16 bytes, whose answers are checked. The figures choose sizes, ways and
+//! memory. Callers are the experiments on reads and on the three techniques.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,25 +23,25 @@ use crate::lab::stop_if_asked;
 pub(super) const DATA_BYTES: u64 = 40_000_000_000;
 /// Smallest memory of a store.
 pub(super) const MEMORY_BYTES_MIN: u64 = 32 << 20;
-/// Memory of a store that is built: with less, too few items wait for a learned page.
+/// Memory of a store while it is built: with less, too few items accumulate for a learned page.
 pub(super) const BUILD_MEMORY_BYTES: u64 = 1 << 30;
-/// Items of small values are no more than these: they are as cold with less data.
+/// The most items of small values: with less data they are just as cold.
 const ITEMS_MAX: u64 = 8_000_000;
-/// How long a rate is measured at the scale of the list.
+/// The length of a measurement at the listed scale.
 const MEASURED: Duration = Duration::from_secs(2);
-/// Gets in flight of a thread that waits for none.
+/// Gets in flight of an asynchronous thread.
 pub(super) const DEPTH: usize = 32;
 
-/// Keys of 16 bytes.
+/// The bytes of a key.
 pub(super) const KEY_BYTES: u64 = 16;
 
-/// How a store keeps its items.
+/// The layout of a store's items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
     pub(super) value_bytes: usize,
-    /// Of the setting `index_kind`.
+    /// The value of the setting `index_kind`.
     pub(super) index_kind: &'static str,
-    /// Equal ranges of keys, each a tree; 1 is not divided.
+    /// Equal ranges of keys, each a tree; 1 is not partitioned.
     pub(super) partitions: u64,
 }
 
@@ -70,10 +70,10 @@ pub(super) struct Held {
     pub(super) items: Keyspace<Ordered>,
     pub(super) count: u64,
     layout: Layout,
-    /// All data is in memory: the smallest memory is more than a tenth of it.
+    /// Whether all data is in memory, because the smallest memory is more than a tenth of it.
     pub(super) is_cached: bool,
     pub(super) place: PathBuf,
-    /// Rates that were measured: each asks for other keys, or it would find those of the one before cached.
+    /// The number of measurements so far. Each gets other keys, because those of the one before are cached.
     rates: AtomicU64,
 }
 
@@ -93,14 +93,14 @@ pub(super) fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Its first bytes tell values apart.
+/// Whether a value is right; its first bytes identify it.
 pub(super) fn is_right(found: Option<&[u8]>, number: u64, bytes: usize) -> bool {
     let first = value(number, bytes.min(16));
     found.is_some_and(|found| found.len() == bytes && found.starts_with(&first))
 }
 
 impl Held {
-    /// Items are ingested in the order of their keys; a tenth of them fits the memory.
+    /// Ingests the items in key order; the memory is a tenth of them.
     pub(super) fn load(job: &mut Job, value_bytes: usize) -> Result<Held, Failure> {
         let held = Held::empty(job, Layout::plain(value_bytes))?;
         let mut ingest = held.items.ingest()?;
@@ -111,7 +111,7 @@ impl Held {
         held.reopen(|place| Db::builder(place).memory_bytes(memory_bytes))
     }
 
-    /// Items are put and merged: an ingest has no memory for a learned page of many blocks.
+    /// Puts and merges the items: an ingest has no memory for a learned page of many blocks.
     pub(super) fn build(job: &mut Job, layout: Layout) -> Result<Held, Failure> {
         let held = Held::empty(job, layout)?;
         held.for_each(|key, value| held.items.put(key, value))?;
@@ -148,7 +148,7 @@ impl Held {
         Ok(Held { db, items, count, layout, is_cached, place, rates: AtomicU64::new(0) })
     }
 
-    /// With nothing in the cache, and other memory.
+    /// Reopens the store with an empty cache and other memory.
     pub(super) fn reopen(self, builder: impl FnOnce(&Path) -> Builder) -> Result<Held, Failure> {
         let Held { db, items, count, layout, place, .. } = self;
         drop(items);
@@ -168,21 +168,22 @@ impl Held {
     }
 }
 
-/// Tables whose index pages are counted by kind have so many bytes, or it is one table: each block is read.
+/// Index pages are counted by kind in tables of about this many bytes in total, or in one larger table,
+/// because counting reads each block.
 const COUNTED_BYTES: u64 = 32 << 20;
 
-/// Pages of tables that list data blocks.
+/// Pages of tables that index data blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct IndexPages {
-    /// Those that are models, and those that are fences, in the tables that were looked at.
+    /// Learned pages and fence pages, in the counted tables.
     learned: u64,
     fences: u64,
-    /// Of all tables.
+    /// Bytes in all tables.
     pub(super) bytes: u64,
 }
 
 impl IndexPages {
-    /// Of a store at rest.
+    /// Counts the pages of a store at rest.
     pub(super) fn of(place: &Path, items: &Keyspace<Ordered>) -> Result<IndexPages, Failure> {
         let bytes = items.stats()?.levels.iter().map(|level| level.fences.bytes).sum();
         let mut pages = IndexPages { bytes, ..IndexPages::default() };
@@ -210,22 +211,22 @@ impl IndexPages {
         self.learned > 0
     }
 
-    /// Models among the pages that were looked at, in words.
+    /// The learned pages among the counted ones, in words.
     pub(super) fn models(&self) -> String {
         format!("{} of {}", self.learned, self.learned + self.fences)
     }
 }
 
-/// How gets are asked for.
+/// The way that gets are issued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Each thread waits for its one.
+    /// Each thread has one blocking get.
     Waiting,
-    /// Each thread has so many in flight.
+    /// Each thread has this many gets in flight.
     InFlight(usize),
 }
 
-/// Operations a second, and processor time of each.
+/// Operations a second, and the processor time of each.
 #[derive(Clone, Copy)]
 pub(super) struct Rate {
     pub(super) operations: f64,
@@ -233,7 +234,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Of a run that answers its number of operations.
+    /// Measures `run`, which returns its number of operations.
     pub(super) fn of(run: impl FnOnce() -> Result<u64, Failure>) -> Result<Rate, Failure> {
         let (started, cpu_before) = (Instant::now(), system::cpu_ns());
         let count = run()?;
@@ -241,7 +242,7 @@ impl Rate {
         Ok(Rate { operations: count as f64 / seconds, cpu_ns: cpu_ns as f64 / count.max(1) as f64 })
     }
 
-    /// Of several rates, the middle of each part.
+    /// The median of several rates, separately for both values.
     pub(super) fn median(rates: &[Rate]) -> Rate {
         Rate {
             operations: median(rates.iter().map(|rate| rate.operations)),
@@ -249,7 +250,7 @@ impl Rate {
         }
     }
 
-    /// Both, for a table.
+    /// Both values, for a table.
     pub(super) fn cell(&self) -> String {
         format!("{} ({})", a_second(self.operations), nanoseconds(self.cpu_ns as u64))
     }
@@ -259,13 +260,13 @@ pub(super) fn measured(job: &Job) -> Duration {
     MEASURED.mul_f64((job.scale / SCALE).clamp(0.02, 2.0))
 }
 
-/// What a thread of a rate chooses its keys by: another for each of both.
+/// The random numbers by which a thread chooses keys: different for each rate and thread.
 pub(super) fn dice(seed: u64, rate: u64, thread: usize) -> Dice {
-    // 0 is the one of what is read before any rate.
+    // 0 is used by reads before any rate.
     Dice::new(seed.wrapping_add((rate + 1) << 32).wrapping_add(thread as u64))
 }
 
-/// Gets by `threads` until the time is over.
+/// Gets by `threads` threads until the time is over.
 pub(super) fn rate(job: &Job, held: &Held, threads: usize, way: Way) -> Result<Rate, Failure> {
     stop_if_asked()?;
     let until = Instant::now() + measured(job);
@@ -280,7 +281,7 @@ pub(super) fn rate(job: &Job, held: &Held, threads: usize, way: Way) -> Result<R
     Rate::of(|| by_threads(threads, run))
 }
 
-/// Runs each thread's part; answers the sum of what they did.
+/// Runs each thread's part; returns the sum of their results.
 pub(super) fn by_threads(
     threads: usize,
     run: impl Fn(usize) -> Result<u64, Failure> + Sync,
@@ -331,7 +332,7 @@ async fn in_flight(held: &Held, mut dice: Dice, until: Instant, depth: usize) ->
 mod tests {
     use super::*;
 
-    /// No rate asks for the keys of another, nor of what is read before, and no thread for those of another.
+    /// No two rates use the same keys, nor do reads before any rate, nor do two threads.
     #[test]
     fn rates_ask_for_keys_of_their_own() {
         let of = |mut dice: Dice| (0..4).map(|_| dice.below(1 << 40)).collect::<Vec<u64>>();

@@ -1,11 +1,11 @@
 //! TridentKV's writes (figures 12 and 19): loads with `index_kind` `fences`, `learned` and `auto` side by
 //! side.
 //!
-//! They stand for the paper's RocksDB, Training-WW and adaptive training. Figure 12 varies the value and the
+//! They represent the paper's RocksDB, Training-WW and adaptive training. Figure 12 varies the value and the
 //! order of keys, with one writer; figure 19 varies writers and sets of keys, in a random order. Kinds are
-//! loaded in turn, round by round, and a ratio is the middle of the rounds' ratios, so that other work on the
-//! machine disturbs all kinds alike. The paper's adaptive training goes by the number of writers, `auto` by
-//! whether they wait. All loads together put the paper's 40 GB at scale 1.
+//! loaded in turn, round by round, and a ratio is the median of the rounds' ratios, so that other work on the
+//! machine disturbs all kinds alike. The paper's adaptive training depends on the number of writers, `auto`
+//! on whether they wait. All loads together put the paper's 40 GB at scale 1.
 
 use trine_workload::failure::Failure;
 use trine_workload::plot::{Axis, Bars};
@@ -21,25 +21,25 @@ const INDEX_KINDS: [&str; 3] = ["fences", "learned", "auto"];
 const LEARNED: usize = 1;
 const AUTO: usize = 2;
 const ROUNDS: usize = 3;
-/// Figure 12's values. The paper's largest has 16 KB, for which no page is a model.
+/// Figure 12's values. The paper's largest has 16 KB, for which no page is learned.
 const VALUE_BYTES: [usize; 3] = [16, 1024, 4096];
-/// Figure 19's values: a tenth of the paper's, so that a load has as many keys as a larger one.
+/// Figure 19's values: a tenth of the paper's, so that a small load has as many keys as a larger one.
 const SET_VALUE_BYTES: usize = 100;
 /// A smaller load has too few flushes for merges.
 const LOAD_BYTES_MIN: u64 = 8 << 20;
-/// Items of small values are no more than these.
+/// The most items of small values.
 const ITEMS_MAX: u64 = 400_000;
 const WRITERS: [usize; 3] = [1, 8, 16];
-/// What `auto` should reach of the rate with fences, by writers.
+/// The least rate of `auto` relative to that of fences, by writers.
 const AUTO_MIN: [f64; 3] = [0.97, 0.97, 0.95];
-/// Loads by each kind and in each round.
+/// The loads of each kind in each round.
 const CASES: usize = 2 * VALUE_BYTES.len() + (DataSet::ALL.len() + 1) * WRITERS.len();
-/// A change by less is none.
+/// A smaller change counts as none.
 const NOISE: f64 = 0.05;
-/// Loads of one kind that differ by more between rounds tell nothing about kinds.
+/// If loads of one kind differ by more between rounds, kinds cannot be compared.
 const NOISE_MAX: f64 = 0.15;
 
-/// One load by every kind, several times.
+/// One load with every kind, several times.
 struct Case {
     name: String,
     order: KeyOrder,
@@ -58,7 +58,7 @@ impl Case {
         let mut rounds = Vec::new();
         for round in 0..ROUNDS {
             let mut loaded = [None; 3];
-            // Each kind is the first of a round.
+            // Each kind is the first of one round.
             for turn in 0..INDEX_KINDS.len() {
                 let kind = (round + turn) % INDEX_KINDS.len();
                 let (index_kind, tells_pages) = (INDEX_KINDS[kind], round + 1 == ROUNDS);
@@ -81,17 +81,17 @@ impl Case {
         self.middle(|round| round[kind].puts)
     }
 
-    /// Puts a second over those with fences.
+    /// The ratio of the put rate to that with fences.
     fn of_fences(&self, kind: usize) -> f64 {
         self.middle(|round| round[kind].puts / round[0].puts)
     }
 
-    /// The same with the time of flushes and merges that are left.
+    /// The same, including the time of the remaining flushes and merges.
     fn settled_of_fences(&self, kind: usize) -> f64 {
         self.middle(|round| round[kind].settled / round[0].settled)
     }
 
-    /// Processor time of an item over that with fences, of all threads.
+    /// The ratio of the processor time of an item to that with fences, over all threads.
     fn cpu_of_fences(&self, kind: usize) -> f64 {
         self.middle(|round| round[kind].cpu_ns / round[0].cpu_ns)
     }
@@ -174,7 +174,7 @@ fn figure((name, title): (&'static str, &str), first: &str, cases: &[Case], clai
     }
 }
 
-/// By how much the fastest load with fences is more than the slowest of the same items, in the middle.
+/// The median excess of the fastest over the slowest load of the same items with fences.
 fn noise(cases: &[Case]) -> f64 {
     let of = |case: &Case| {
         let puts = || case.rounds.iter().map(|round| round[0].puts);
@@ -183,12 +183,12 @@ fn noise(cases: &[Case]) -> f64 {
     median(cases.iter().map(of))
 }
 
-/// A verdict on rates, which there is none of where other work disturbs them.
+/// A verdict on rates; `Untestable` if other work disturbs them.
 fn verdict(cases: &[Case], is_small: bool, agrees: bool) -> Verdict {
     if is_small || noise(cases) > NOISE_MAX { Verdict::Untestable } else { Verdict::of(agrees) }
 }
 
-/// The least, the middle and the most of some ratios.
+/// The minimum, the median and the maximum of some ratios.
 struct Spread {
     least: f64,
     middle: f64,
@@ -316,7 +316,7 @@ mod tests {
         Case { name: String::new(), order, writers, rounds }
     }
 
-    /// A ratio is that of the middle round, not of the middle rates: rounds differ by more than kinds.
+    /// A ratio is that of the median round, not of the median rates: rounds differ by more than kinds.
     #[test]
     fn ratios_are_of_rounds() {
         let case = case(KeyOrder::Random, 1, &[[100.0, 90.0, 99.0], [10.0, 9.5, 10.0], [50.0, 47.0, 40.0]]);
@@ -324,7 +324,7 @@ mod tests {
         assert!((case.of_fences(LEARNED) - 0.94).abs() < 1e-9);
     }
 
-    /// The bars are by writers: 0.96 is enough with 16 and too little with one.
+    /// The bounds depend on the writers: 0.96 is enough with 16 and too little with one.
     #[test]
     fn bars_are_by_writers() {
         let verdicts = |auto: [f64; 3]| {

@@ -1,11 +1,11 @@
 //! TridentKV's YCSB (figure 14): the load and the workloads A to F, with and without its techniques.
 //!
 //! Two stores hold the same items, one with fences and one with learned index pages. One thread drives each:
-//! it waits for each read, or has many reads in flight. The data is 160 times the cache, as the paper's 40 GB
-//! are of 256 MB; here the cache has filters and index pages too. Writes are calls. The four techniques are
-//! measured in turn, so that other work on the machine disturbs all alike.
+//! it blocks on each read, or has many reads in flight. The data is 160 times the cache, as the paper's 40 GB
+//! are of 256 MB; here the cache includes filters and index pages. Writes are blocking calls. The four
+//! techniques are measured in turn, so that other work on the machine disturbs all alike.
 //!
-//! What it is not: a comparison with other stores. The package `peers` has their rows.
+//! It is not a comparison with other stores; the package `peers` has that.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(super) const SCALE: f64 = 0.02;
 const VALUE_BYTES: usize = 1000;
 const ITEM_BYTES: u64 = KEY_BYTES + VALUE_BYTES as u64;
 const SHAPE: Shape = Shape { key_bytes: KEY_BYTES as usize, compressible_percent: 0 };
-/// The paper's data over its cache.
+/// The ratio of the paper's data to its cache.
 const OF_CACHE: u64 = 160;
 const CACHE_BYTES_MIN: u64 = 64 << 10;
 const WRITE_BUFFER_BYTES: u64 = 8 << 20;
@@ -40,7 +40,7 @@ const WORKLOADS: [Core; 6] = [Core::A, Core::B, Core::C, Core::D, Core::E, Core:
 const ROUNDS: usize = 3;
 const INDEX_KINDS: [&str; 2] = ["fences", "learned"];
 
-/// What a row's store and driver are: the index of its kind of pages, and the way it reads.
+/// The store and driver of each row: the index of its kind of pages, and its way of reading.
 const TECHNIQUES: [(&str, usize, Way); 4] = [
     ("none", 0, Way::Waiting),
     ("asynchronous reads", 0, Way::InFlight(4 * DEPTH)),
@@ -59,13 +59,13 @@ struct Loaded {
     place: PathBuf,
     /// Items that the load put.
     count: u64,
-    /// Items that there are now.
+    /// The present number of items.
     now: Cell<u64>,
     load: Rate,
     pages: IndexPages,
 }
 
-/// Key of an item; items that were put one after another lie anywhere.
+/// The key of an item; consecutive items have scattered keys.
 fn key(item: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(SHAPE.key_bytes);
     SHAPE.key(key_number(item), &mut key);
@@ -104,7 +104,7 @@ impl Loaded {
         Ok(Loaded { db, items, place, count, now: Cell::new(count), load, pages: nothing })
     }
 
-    /// A new value is the old one again, so that every read can be checked.
+    /// An overwrite puts the same value again, so that every read can be checked.
     fn put(&self, item: u64) -> Result<(), Failure> {
         let (key, mut value) = (key(item), Vec::new());
         SHAPE.value(&key, VALUE_BYTES, &mut value);
@@ -118,7 +118,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Does a request and waits for it.
+    /// Executes a request with blocking calls.
     fn serve(&self, request: Request, item: u64) -> Result<(), Failure> {
         match request {
             Request::Update => return self.put(item),
@@ -138,7 +138,7 @@ impl Loaded {
         if request == Request::ReadModifyWrite { self.put(item) } else { Ok(()) }
     }
 
-    /// Does the reads of a request without waiting on this thread.
+    /// Executes the reads of a request asynchronously.
     async fn serve_later(&self, request: Request, item: u64) -> Result<(), Failure> {
         let key = key(item);
         if let Request::Scan { items } = request {
@@ -162,7 +162,7 @@ impl Loaded {
     }
 }
 
-/// Requests of a workload, one after another.
+/// The requests of a workload, in order.
 struct Requests<'l> {
     store: &'l Loaded,
     core: Core,
@@ -172,7 +172,7 @@ struct Requests<'l> {
 }
 
 impl Requests<'_> {
-    /// `None` when the time is over.
+    /// The next request; `None` when the time is over.
     fn next(&mut self) -> Option<(Request, u64)> {
         if Instant::now() >= self.until {
             return None;
@@ -190,7 +190,7 @@ impl Requests<'_> {
         Ok(done)
     }
 
-    /// Keeps so many reads in flight; writes are done at once.
+    /// Keeps `depth` reads in flight; writes are executed at once.
     async fn keep_in_flight(mut self, depth: usize) -> Result<u64, Failure> {
         let store = self.store;
         let (mut reads, mut done) = (FuturesUnordered::new(), 0);
@@ -327,7 +327,7 @@ fn workloads(all: &[Ran], stores: &[Loaded]) -> Result<Figure, Failure> {
     })
 }
 
-/// The least and the most of a technique's gain over some workloads.
+/// The minimum and the maximum of a technique's gain over some workloads.
 fn range(all: &[Ran], cores: &[Core], technique: usize) -> (f64, f64) {
     let some = all.iter().filter(|ran| cores.contains(&ran.core)).map(|ran| ran.times(technique));
     some.fold((f64::INFINITY, 0.0), |(least, most), times| (least.min(times), most.max(times)))
@@ -397,7 +397,7 @@ mod tests {
         Ran { core, rates: times.map(rate).to_vec() }
     }
 
-    /// The first verdict leaves E out, the third is of E alone, and a small store decides nothing.
+    /// The first verdict excludes E, the third is of E alone, and a small store decides nothing.
     #[test]
     fn verdicts_are_of_their_workloads() {
         let verdicts = |others: f64, scans: f64, is_small: bool| {

@@ -1,7 +1,7 @@
 //! Windows of reads for a fixed time: rate and percentiles of latency.
 //!
-//! A window is not a benchmark with several threads: one thread reads, one operation after the other. Its
-//! callers are the experiments on deletion. All latencies of a window are kept.
+//! A window is not a multi-threaded benchmark: one thread reads, one operation after another. Its callers are
+//! the experiments on deletion. All latencies of a window are kept.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use trine_workload::text::nanoseconds;
 use super::a_second;
 use crate::lab::stop_if_asked;
 
-/// A rate that falls by less counts as steady: the windows of one store differ by as much.
+/// A rate that falls by less than this counts as steady: the windows of one store differ by as much.
 pub(super) const STEADY_PERCENT: f64 = -20.0;
 
 /// Rate and latencies of one window.
@@ -43,7 +43,7 @@ impl Window {
         }
     }
 
-    /// Of operations that followed one another; the rate leaves out the time between them.
+    /// The window of consecutive operations; the rate excludes the time between them.
     pub(super) fn of(latencies: &[Duration]) -> Window {
         let total: Duration = latencies.iter().sum();
         let rate = latencies.len() as f64 / total.as_secs_f64().max(1e-9);

@@ -1,7 +1,7 @@
-//! The commands time and verify-random, and what they share with run: any preset behind one face.
+//! The commands time and verify-random, and their common parts with run: any preset behind one interface.
 //!
-//! What it is not: the experiments themselves. A [`Subject`] is a store of the lab or the product's own; keys
-//! are 32-bit numbers, so that bytes and numbers are in one order.
+//! It does not contain the experiments. A [`Subject`] is a store of the lab or the product's own; keys are
+//! 32-bit numbers, whose bytes are in the order of the numbers.
 
 mod subject;
 mod time;
@@ -18,7 +18,8 @@ pub(crate) use time::run as time;
 pub(crate) use time::{insert, lemur_run, search, shuffled};
 pub(crate) use verify::run as verify_random;
 
-/// Where a command works: new stores, each in a directory of its own, removed when it is dropped.
+/// The working directory of a command: new stores, each in a directory of its own, removed when it is
+/// dropped.
 pub(crate) struct Workshop {
     directory: TempDir,
     made: u64,
@@ -43,7 +44,7 @@ impl Workshop {
         Ok(Workshop { directory, made: 0 })
     }
 
-    /// A directory for a new store.
+    /// The path of a new store.
     pub(crate) fn place(&mut self) -> PathBuf {
         self.made += 1;
         self.directory.path().join(format!("store-{}", self.made))
@@ -59,7 +60,7 @@ pub(crate) fn stop_if_asked() -> Result<(), Failure> {
     if interrupt::asked() { Err(Failure::Interrupted("stopped".to_string())) } else { Ok(()) }
 }
 
-/// Mean, and half the width of its 95 % confidence interval; none of one value.
+/// The mean, and half the width of its 95 % confidence interval; `None` for one value.
 pub(crate) fn mean_and_interval(values: &[f64]) -> (f64, Option<f64>) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count.max(1.0);
@@ -83,7 +84,7 @@ fn student(degrees: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// The interval is that of the textbook: mean 3, deviation 1.58, five values.
+    /// The interval agrees with the textbook's: mean 3, deviation 1.58, five values.
     #[test]
     fn intervals_are_the_textbooks() {
         let (mean, interval) = mean_and_interval(&[1.0, 2.0, 3.0, 4.0, 5.0]);

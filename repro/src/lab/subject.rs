@@ -1,4 +1,4 @@
-//! Any preset behind one face: the lab's, and `default`, the store itself.
+//! Any preset behind one interface: the lab's, and `default`, the store itself.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use trine::lab::{Knobs, Lab, Preset};
 use trine::{Db, Keyspace, Ordered};
 use trine_workload::failure::Failure;
 
-/// What is to be opened: a preset with its knobs, or the store with its settings.
+/// The store to open: a preset with its knobs, or Trine with its settings.
 #[derive(Clone)]
 pub(crate) enum Target {
     Lab { preset: Preset, knobs: Knobs },
@@ -16,7 +16,7 @@ pub(crate) enum Target {
 
 /// The name of the store itself among the presets.
 pub(crate) const DEFAULT: &str = "default";
-/// Length of the store's values where none is given: Lemur's.
+/// The default length of the store's values: Lemur's.
 const VALUE_BYTES: u64 = 20;
 
 impl Target {
@@ -58,7 +58,7 @@ impl Target {
         Target::Store { value_bytes, sets: Vec::new() }
     }
 
-    /// With another value of a knob, or setting.
+    /// With a changed knob or setting.
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Result<Target, Failure> {
         match &mut self {
             Target::Lab { knobs, .. } => {
@@ -100,7 +100,7 @@ impl Target {
         }
     }
 
-    /// Opens the store in the directory, or makes it.
+    /// Opens or makes the store in the directory.
     pub(crate) fn open(&self, directory: &Path) -> Result<Subject, Failure> {
         match self {
             Target::Lab { knobs, .. } => {
@@ -114,7 +114,7 @@ impl Target {
     }
 }
 
-/// What a setting's name begins with where it is the store's and not the keyspace's.
+/// The prefix of a setting's name that is the store's and not the keyspace's.
 const OF_STORE: &str = "store.";
 
 fn open_store(directory: &Path, sets: &[(String, String)]) -> Result<Subject, Failure> {
@@ -178,7 +178,7 @@ impl Subject {
         }
     }
 
-    /// Every item, in key order.
+    /// Calls `each` with every item, in key order.
     pub(crate) fn scan(&self, mut each: impl FnMut(u32, &[u8])) -> Result<(), Failure> {
         let number = |key: &[u8]| <[u8; 4]>::try_from(key).map_or(u32::MAX, u32::from_be_bytes);
         match self {
@@ -212,7 +212,7 @@ impl Subject {
         }
     }
 
-    /// Pages, or blocks, that were read from files since it was opened.
+    /// Pages, or blocks, read from files since it was opened.
     pub(crate) fn reads(&self) -> u64 {
         match self {
             Subject::Lab(lab) => lab.stats().page_reads,

@@ -1,4 +1,4 @@
-//! The command time: inserts and searches a second, Lemur's protocol.
+//! The command time: inserts and searches a second, by Lemur's protocol.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use trine_workload::text::count;
 use super::{Subject, Target, Workshop, mean_and_interval, stop_if_asked};
 use crate::arguments::{self, Global};
 
-/// Operations between two looks at the clock and at Ctrl-C.
+/// Operations between two checks of the clock and of Ctrl-C.
 const STRIDE: u64 = 1024;
 
 /// Numbers below `count` in random order (Fisher and Yates).
@@ -24,14 +24,14 @@ pub(crate) fn shuffled(count: u64, dice: &mut Dice) -> Vec<u32> {
     order
 }
 
-/// A value of that length that tells its key.
+/// Fills a value from its key.
 pub(crate) fn value_of(key: u32, buffer: &mut [u8]) {
     for (byte, part) in buffer.iter_mut().zip(key.to_le_bytes().into_iter().cycle()) {
         *byte = part;
     }
 }
 
-/// Inserts keys in the order given; answers how many a second.
+/// Inserts keys in the given order; returns the rate a second.
 pub(crate) fn insert(
     subject: &mut Subject,
     keys: impl ExactSizeIterator<Item = u32>,
@@ -50,7 +50,7 @@ pub(crate) fn insert(
     Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Searches keys; answers how many a second, and how many were there.
+/// Searches keys; returns the rate a second, and the number found.
 pub(crate) fn search(
     subject: &Subject,
     keys: impl ExactSizeIterator<Item = u32>,
@@ -74,7 +74,7 @@ pub(crate) struct Run {
     pub(crate) searches_a_second: f64,
 }
 
-/// Even keys in random order, then searches of which half are missing, on a new store.
+/// Inserts even keys in random order into a new store, then searches keys, half of them missing.
 pub(crate) fn lemur_run(
     target: &Target,
     workshop: &mut Workshop,

@@ -1,4 +1,4 @@
-//! The command verify-random: a preset against a map.
+//! The command verify-random: compares a preset with a map.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::arguments::{self, Global};
 
 type Model = BTreeMap<u32, Vec<u8>>;
 
-/// What was compared.
+/// The counts of the comparison.
 #[derive(Default)]
 struct Tally {
     writes: u64,

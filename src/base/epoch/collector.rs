@@ -1,11 +1,11 @@
-//! The collector: crossbeam's, one a store, with the handles that a thread remembers.
+//! The collector: one of crossbeam's for each store, with handles cached by each thread.
 
 use crossbeam_epoch::{Collector, Guard, LocalHandle};
 use std::cell::RefCell;
 
 use crate::base::sync::{Arc, AtomicU64, Ordering, ProcessU64};
 
-/// A pinned epoch: what was reachable at its start stays in memory until it is dropped.
+/// A pinned epoch: memory reachable at its start is kept until the pin is dropped.
 pub(crate) type Pin = Guard;
 
 /// A store's collector; clones are the same collector.
@@ -24,7 +24,8 @@ struct Shared {
     retired: AtomicU64,
 }
 
-/// Stores one thread remembers its handle of; more are re-registered when they come up again.
+/// Number of stores whose handle one thread caches; further stores are registered anew when they are used
+/// again.
 const HANDLES_COUNT_MAX: usize = 8;
 
 static NEXT_ID: ProcessU64 = ProcessU64::new(1);
@@ -50,8 +51,8 @@ impl Epoch {
                 _ => self.pin_slow(&mut handles),
             })
         });
-        // The thread is ending and its handles are gone, or a deferred call pins that runs within a pin:
-        // register for this one pin.
+        // The thread is ending and its handles are gone, or a deferred call that runs within a pin pins
+        // itself: register for this one pin.
         remembered.ok().flatten().unwrap_or_else(|| self.shared.collector.register().pin())
     }
 
@@ -67,7 +68,7 @@ impl Epoch {
         handles[0].1.pin()
     }
 
-    /// Runs `call` once no reader pinned now can still be looking. It may run on any thread that pins.
+    /// Runs `call` once all readers pinned now have ended their pins. It may run on any thread that pins.
     pub(crate) fn defer(&self, pin: &Pin, call: impl FnOnce() + Send + 'static) {
         self.shared.pending.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(&self.shared);
@@ -77,7 +78,7 @@ impl Epoch {
         });
     }
 
-    /// Drops a value that was replaced once no reader pinned now can still be looking.
+    /// Drops a replaced value once all readers pinned now have ended their pins.
     pub(crate) fn retire(&self, pin: &Pin, value: impl Send + 'static) {
         self.shared.retired.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(&self.shared);
@@ -87,14 +88,15 @@ impl Epoch {
         });
     }
 
-    /// Whether a replaced value has not been dropped yet. What its drop did is seen once none is left.
+    /// Whether a replaced value is not dropped yet. Once this returns false, the effects of all drops are
+    /// visible.
     pub(crate) fn has_retired(&self) -> bool {
         self.shared.retired.load(Ordering::Acquire) > 0
     }
 
-    /// Tries to run what is deferred; what a pinned reader may still see stays.
+    /// Tries to run deferred calls. Values that a pinned reader may still see stay.
     pub(crate) fn collect(&self) {
-        // Three epochs must pass before what was just deferred may run.
+        // Three epochs must pass before a call deferred just now may run.
         for _ in 0..4 {
             if self.shared.pending.load(Ordering::Relaxed) == 0 {
                 return;
@@ -114,7 +116,7 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// More stores than a thread remembers handles of still pin.
+    /// A thread can pin more stores than it caches handles for.
     #[test]
     fn many_epochs_on_one_thread() {
         let epochs: Vec<Epoch> = (0..3 * HANDLES_COUNT_MAX).map(|_| Epoch::new()).collect();

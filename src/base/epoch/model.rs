@@ -1,5 +1,5 @@
-//! A collector for models: what is deferred runs once every pin of that moment has ended, and as soon as
-//! somebody flushes. crossbeam's own is modelled by its authors.
+//! A collector for models. A deferred call runs as soon as every pin of the time of its deferral has ended
+//! and a thread flushes. crossbeam's own collector is modelled by its authors.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(crate) struct Epoch {
 struct State {
     next: u64,
     pinned: BTreeSet<u64>,
-    /// Each with the pins that may still look.
+    /// Each with the pins that may still see the value.
     deferred: Vec<(BTreeSet<u64>, Box<dyn FnOnce() + Send>)>,
     retired: u64,
 }

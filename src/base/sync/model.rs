@@ -1,10 +1,10 @@
-//! What stands behind the door when models run: loom's atomics and locks, which try every order of threads
-//! and every value that a load may return (B. Norris, B. Demsky, "CDSChecker: Checking Concurrent Data
-//! Structures Written with C/C++ Atomics", OOPSLA 2013).
+//! Replacements of atomics and locks while models run: loom's, which try every order of threads and every
+//! value that a load may return (B. Norris, B. Demsky, "CDSChecker: Checking Concurrent Data Structures
+//! Written with C/C++ Atomics", OOPSLA 2013).
 //!
-//! loom takes `SeqCst` on an access for `AcqRel`; here it comes with fences, which it knows. Timeouts never
-//! pass. Counted pointers stay those of the standard library. `LOOM_MAX_PREEMPTIONS` bounds how often a
-//! thread is interrupted where it need not wait: two unless it says otherwise.
+//! loom treats `SeqCst` on an access as `AcqRel`; here such an access is put between fences, which loom
+//! models. Timeouts never pass. `Arc` stays that of the standard library. `LOOM_MAX_PREEMPTIONS` bounds how
+//! often a thread is preempted where it need not wait; the default is two.
 
 #![expect(unsafe_code, reason = "a mark is shared between threads to find out whether it may be")]
 
@@ -17,11 +17,11 @@ use loom::sync::atomic::{Ordering, fence};
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::AtomicPtr;
 
-/// Times that a thread is interrupted where it need not wait, if the environment does not say.
+/// Preemptions of a thread where it need not wait, unless the environment sets their number.
 const PREEMPTIONS_MAX: usize = 2;
-/// The same for models of a few steps.
+/// The same limit for models of a few steps.
 const PREEMPTIONS_MAX_DEEP: usize = 4;
-/// Steps of one run; a model that needs more does not end.
+/// Steps of one run; a model that needs more fails.
 const BRANCHES_MAX: usize = 100_000;
 
 /// Runs a model in every order of its threads.
@@ -146,7 +146,7 @@ impl AtomicU64 {
     }
 }
 
-/// As `std::sync::Condvar`, as far as it is used.
+/// As `std::sync::Condvar`, for the calls in use.
 #[derive(Default, Debug)]
 pub(crate) struct Condvar(loom::sync::Condvar);
 
@@ -176,7 +176,7 @@ impl Condvar {
     }
 }
 
-/// As `std::sync::OnceLock`, as far as it is used.
+/// As `std::sync::OnceLock`, for the calls in use.
 #[derive(Debug)]
 pub(crate) struct OnceLock<T> {
     value: std::sync::OnceLock<T>,
@@ -193,7 +193,7 @@ impl<T: Clone> Clone for OnceLock<T> {
     fn clone(&self) -> OnceLock<T> {
         let copy = OnceLock::new();
         if let Some(value) = self.get() {
-            // It is new: nothing is set.
+            // The copy is new, so its value is not set.
             let _ = copy.set(value.clone());
         }
         copy
@@ -217,19 +217,19 @@ impl<T> OnceLock<T> {
 
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if self.get().is_none() {
-            // Another may have been faster.
+            // Another thread may have set the value first.
             let _ = self.set(make());
         }
         self.value.get().expect("it has just been set")
     }
 }
 
-/// Stands for bytes that are read and written without atomics: a read beside a write, or one that does not
-/// come after it, ends the model.
+/// Stands for bytes that are read and written without atomics. A read that runs beside a write, or is not
+/// ordered after it, fails the model.
 #[derive(Debug)]
 pub(crate) struct Tracked(loom::cell::UnsafeCell<()>);
 
-// SAFETY: there is nothing in it; loom tells accesses that are not in order.
+// SAFETY: it has no contents; loom reports unordered accesses.
 unsafe impl Send for Tracked {}
 // SAFETY: as above.
 unsafe impl Sync for Tracked {}

@@ -1,5 +1,5 @@
-//! What models have in the place of the region's slots and headers, since loom's atomics are no plain memory,
-//! and a mark for each frame that tells whether its bytes are read beside being written; and the models.
+//! Replacements of the region's slots and headers in models, since loom's atomics are no plain memory. A mark
+//! for each frame detects reads of its bytes beside a write.
 
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64, Tracked};
 

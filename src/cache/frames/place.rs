@@ -1,27 +1,27 @@
-//! Looking a block up where it was last found, and hints of what a lookup will read.
+//! Lookups at the frame where a block was last found, and prefetches for a lookup.
 //!
-//! It is not an index: who knows a block by a number of its own keeps its [`Place`], which may be wrong and
-//! is set by whoever finds the block elsewhere. Called by the cache; any thread.
+//! It is not an index: a caller that knows a block by a number of its own keeps its [`Place`]. A place may be
+//! wrong; a lookup that finds the block elsewhere updates it. Called by the cache; any thread.
 //!
-//! 1. A frame that a place leads to was LIVE with the wanted key after the caller was pinned.
+//! 1. A frame returned for a place was LIVE with the wanted key after the caller was pinned.
 
 use crate::base::prefetch::prefetch;
 use crate::base::sync::{AtomicU32, Ordering};
 
 use super::{Frames, Header, Key, LIVE};
 
-/// How much of what a lookup reads earlier hints have brought.
+/// The part of a lookup's memory that earlier prefetches have covered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Near {
     Nothing,
     /// The slot of the index.
     Slot,
-    /// All that a lookup looks at.
+    /// All memory that a lookup reads.
     Block,
 }
 
-/// The frame that a block was last found in, kept by who looks for it: in most cases it is there still, and
-/// the index is spared. 0: none.
+/// The frame in which a block was last found, kept by its reader. Mostly the block is still there, and the
+/// lookup skips the index. 0: none.
 #[derive(Default, Debug)]
 pub(crate) struct Place(AtomicU32);
 
@@ -37,11 +37,11 @@ impl Place {
 }
 
 impl Frames {
-    /// As `find`, but first where `place` says, and only a frame that may be looked at.
+    /// As `find`, but tries the frame of `place` first, and checks that this one is LIVE.
     #[inline]
     pub(super) fn find_at(&self, key: Key, place: &Place) -> Option<u32> {
         if let Some(frame) = place.frame() {
-            // Header and block come at once.
+            // Header and block are fetched at the same time.
             self.prefetch_block(frame, 1);
             if self.headers().get(frame as usize).is_some_and(|header| header.is_live_with(key)) {
                 return Some(frame);
@@ -52,7 +52,7 @@ impl Frames {
         Some(found)
     }
 
-    /// Asks the processor for what a lookup of the key reads next; what is near then.
+    /// Prefetches the memory that a lookup of the key reads next; returns the part covered then.
     #[inline]
     pub(crate) fn prefetch(&self, key: Key, place: Option<&Place>, near: Near, lines: usize) -> Near {
         let bring = |frame| {
@@ -78,10 +78,10 @@ impl Frames {
 }
 
 impl Header {
-    /// Whether the frame holds the block of `key`, to be looked at.
+    /// Whether the frame is LIVE and holds the block of `key`.
     #[inline]
     fn is_live_with(&self, key: Key) -> bool {
-        // The state first: what it was LIVE with cannot change then, while the caller is pinned.
+        // The state first: the key of a LIVE frame cannot change then, while the caller is pinned.
         self.state.load(Ordering::Acquire) & LIVE != 0 && self.key() == key
     }
 }

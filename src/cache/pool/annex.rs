@@ -1,44 +1,45 @@
-//! The annex: slabs that are the cache's only while others do not use their share of the budget.
+//! The annex: slabs made of idle write-buffer and compaction memory, lent to the block cache.
 //!
-//! It is closed at first, and is closed again from its front on as far as others need it. Its slabs hold
-//! blocks and nothing else: pages stay for as long as their table, and what is lent must be had without the
-//! annex. Closing takes a bay at a time, slabs whose memory goes back to the system together, so that nobody
-//! waits long for the lock. What somebody counts or looks at keeps its bay from being closed; the caller
-//! comes again.
+//! It is closed at first. When the owners need memory, it is closed again from its front on, as far as
+//! needed. Its slabs hold blocks only: pinned pages stay as long as their table, and loans must be served
+//! without the annex. Closing takes one bay at a time, so that no thread waits long for the lock. A bay is a
+//! group of slabs whose memory goes back to the system together. A counted frame, or one that a reader may
+//! still use, keeps its bay from being closed; the caller tries again later.
 //!
+//! Invariants:
 //! 1. A slab that was emptied to be closed gives out no frame, unless it is opened again.
 //! 2. A slab is closed only when all its frames are FREE, and a bay is vacated only when all its slabs are
-//!    closed. Until a vacated bay is given back it is not opened.
+//!    closed. A vacated bay is not opened before it is given back.
 
 use super::{CLOSED, NO_CLASS, PINNED, Pool, Slab, Which};
 use crate::cache::frames::{Plan, Retired, Stamp, Vacant};
 
-/// What is kept of the annex.
+/// State of the annex, beside its slabs.
 pub(super) struct Annex {
-    /// Slabs with all frames free, to be cut for any class.
+    /// Slabs with all frames free, available to any class.
     pub(super) free: Vec<u32>,
     bays: Vec<Bay>,
-    /// So many bays at the front are to be closed.
+    /// The first `shut_count` bays are to be closed.
     shut_count: usize,
     pub(super) closed_slabs: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bay {
-    /// In use, or on the way to be closed.
+    /// In use, or being closed.
     Used,
-    /// Its memory is being given back.
+    /// Its memory is being given back to the system.
     Vacated,
     /// It has no memory.
     Closed,
 }
 
-/// What a look at a bay that is to be closed comes to. A stamp must be deferred once the lock is released.
+/// The result of [`Pool::close_bay`]. The caller defers a stamp once it has released the lock.
 pub(crate) enum BayLook {
     Closed,
-    /// Its memory can be given back, and it must be given back itself.
+    /// The bay is ready to have its memory discarded; the caller then returns it by [`Pool::end_vacancy`].
     Vacant(Vacant),
-    /// Something of it is counted, or waits for the epoch.
+    /// Some of its frames are counted, or wait for the epoch.
     Used(Option<Stamp>),
 }
 
@@ -64,8 +65,8 @@ impl Pool {
         slab < self.annex.shut_count * self.frames.plan().bay_slabs
     }
 
-    /// Has as much of the annex closed as `bytes`, or all of it, and the rest of it open: bays that are
-    /// opened can be used at once, others wait for [`Pool::close_bay`].
+    /// Sets the part of the annex to be closed: `bytes`, rounded up to bays, at most all of it. The rest is
+    /// opened and can be used at once. [`Pool::close_bay`] then closes the bays.
     pub(crate) fn shut_annex(&mut self, bytes: usize) {
         let bay_bytes = self.frames.plan().bay_slabs * self.frames.plan().slab_bytes;
         let before = self.annex.shut_count;
@@ -84,12 +85,12 @@ impl Pool {
         self.annex.free = free;
     }
 
-    /// Whether all that is to be closed is.
+    /// Whether all bays to be closed are closed.
     pub(crate) fn is_annex_settled(&self) -> bool {
         self.annex.bays[..self.annex.shut_count].iter().all(|bay| *bay == Bay::Closed)
     }
 
-    /// Closes what nobody looks at of a bay, and evicts the rest; `None` if the bay is not to be closed.
+    /// Closes the unused slabs of a bay, and evicts from the others. `None` if the bay is not to be closed.
     pub(crate) fn close_bay(&mut self, bay: usize) -> Option<BayLook> {
         if bay >= self.annex.shut_count {
             return None;
@@ -116,7 +117,7 @@ impl Pool {
         Some(look)
     }
 
-    /// Takes a bay back whose memory was given back; it may be wanted again.
+    /// Takes back a bay whose memory was discarded, and opens it if it is wanted again.
     pub(crate) fn end_vacancy(&mut self, vacant: Vacant) {
         let bay = vacant.bay();
         drop(vacant);
@@ -126,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// Opens a bay that is to be closed no more; one whose memory is on its way out comes later.
+    /// Opens a bay that is no longer to be closed. A vacated bay is opened by `end_vacancy`.
     fn open_bay(&mut self, bay: usize) {
         if self.annex.bays[bay] == Bay::Vacated {
             return;
@@ -139,7 +140,7 @@ impl Pool {
                 self.slabs[slab].class = NO_CLASS;
                 self.annex.free.push(slab as u32);
             } else if draining {
-                // Something in it was counted all the time: its class has it again.
+                // Some of its frames were counted all the time: the slab returns to its class.
                 self.slabs[slab].draining = false;
                 if free != 0 {
                     let class = &mut self.classes[usize::from(class)];
@@ -150,7 +151,7 @@ impl Pool {
         }
     }
 
-    /// A slab of the annex that holds nothing any more and is to be closed.
+    /// Closes an empty slab of the annex.
     pub(super) fn close_slab(&mut self, slab: usize) {
         self.slabs[slab] = Slab { free: 0, class: CLOSED, draining: false };
         self.annex.closed_slabs += 1;
@@ -161,7 +162,7 @@ impl Pool {
         bay * bay_slabs..(bay + 1) * bay_slabs
     }
 
-    /// Notes that these wait for the epoch, and that no class waits for them.
+    /// Notes that these frames wait for the epoch, on behalf of no class.
     pub(super) fn retire_for_nobody(&mut self, evicted: Vec<u32>) -> Option<Stamp> {
         if evicted.is_empty() {
             return None;

@@ -1,32 +1,32 @@
 //! Frames cut into parts, for pinned pages that are shorter than a frame.
 //!
-//! A frame is cut into parts of one length, from a 32nd to a half of it. It is taken with its first part and
-//! given back with its last.
+//! All parts of a frame have one length, from a 32nd to a half of the frame. The frame is taken with its
+//! first part and given back with its last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cache::frames::{FRAME_BYTES_MIN, PART_BYTES};
 
-/// Lengths that parts have.
+/// Number of part lengths.
 const CUTS: usize = (FRAME_BYTES_MIN / PART_BYTES).trailing_zeros() as usize;
 
-/// Length of the parts of a frame: 128 bytes, or twice, 4, 8 or 16 times as many.
+/// Length of the parts of a frame: 128 bytes times 1, 2, 4, 8 or 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cut(usize);
 
 impl Cut {
-    /// The shortest part that holds a page; `None` if that is a whole frame.
+    /// The shortest part that holds a page; `None` if the page needs a whole frame.
     pub(super) fn of(page_bytes: usize) -> Option<Cut> {
         let bytes = page_bytes.max(PART_BYTES).next_power_of_two();
         (bytes < FRAME_BYTES_MIN).then_some(Cut(bytes))
     }
 
-    /// Parts of a frame.
+    /// Number of parts of a frame.
     pub(super) fn parts(self) -> usize {
         FRAME_BYTES_MIN / self.0
     }
 
-    /// All of them.
+    /// The mask of all parts.
     fn mask(self) -> u32 {
         u32::MAX >> (u32::BITS as usize - self.parts())
     }
@@ -36,18 +36,18 @@ impl Cut {
     }
 }
 
-/// All frames that are cut. Places are in bytes, frames in frames, from the region's start.
+/// All frames that are cut. Places are byte offsets and frames frame numbers, both from the region's start.
 #[derive(Default)]
 pub(super) struct Parts {
-    /// Which parts of a frame are free.
+    /// Mask of the free parts of each frame.
     free: BTreeMap<u32, u32>,
-    /// By cut: frames with a free part, and how many free parts they have.
+    /// By cut: frames with a free part, and the number of free parts in all of them.
     open: [BTreeSet<u32>; CUTS],
     free_counts: [usize; CUTS],
 }
 
 impl Parts {
-    /// Frames to be cut before so many parts can be had.
+    /// Frames to cut before `count` parts are available.
     pub(super) fn frames_for(&self, cut: Cut, count: usize) -> usize {
         count.saturating_sub(self.free_counts[cut.index()]).div_ceil(cut.parts())
     }
@@ -59,7 +59,7 @@ impl Parts {
         self.free_counts[cut.index()] += cut.parts();
     }
 
-    /// A free part, of which there is one.
+    /// Takes a free part, of which there is at least one.
     pub(super) fn take(&mut self, cut: Cut) -> usize {
         let frame = *self.open[cut.index()].first().expect("the caller cut as many as it needs");
         let free = self.free.get_mut(&frame).expect("an open frame is cut");
@@ -72,7 +72,7 @@ impl Parts {
         frame as usize * FRAME_BYTES_MIN + part as usize * cut.0
     }
 
-    /// Takes a part back; the frame, if that was its last one in use.
+    /// Takes a part back. Returns the frame if that was its last part in use.
     pub(super) fn give_back(&mut self, cut: Cut, place: usize) -> Option<u32> {
         let (frame, part) = ((place / FRAME_BYTES_MIN) as u32, place % FRAME_BYTES_MIN / cut.0);
         let free = self.free.get_mut(&frame).expect("a part is of a frame that is cut");
@@ -88,7 +88,7 @@ impl Parts {
         Some(frame)
     }
 
-    /// Frames that are cut.
+    /// Number of frames that are cut.
     #[cfg(test)]
     pub(super) fn frames_count(&self) -> usize {
         let free: u32 = self.free.values().map(|free| free.count_ones()).sum();

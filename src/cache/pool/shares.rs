@@ -1,29 +1,30 @@
-//! Memory of the cache that holds no blocks: pages that tables keep in it, and slabs that are lent.
+//! Cache memory that holds no blocks: pages pinned by tables, and slabs that are lent.
 //!
-//! Neither is ever in the annex. Pages are pinned in slabs of their own, which the CLOCK hand passes by, so
-//! that who has them looks at them without count or index; short ones share a frame (`parts`). For memory
-//! that is taken elsewhere on the cache's account (blocks that found no frame, bounds of tables) slabs stay
-//! empty: lent, so that all of it together is what the cache was given.
+//! Neither is ever in the annex. Pages are pinned in slabs of their own, which the CLOCK hand skips. So their
+//! holders read them without count or index. Short pages share a frame (`parts`). For memory allocated
+//! elsewhere on the cache's account (blocks that found no frame, bounds of tables) slabs stay empty, lent, so
+//! that the total stays within the cache's bytes.
 //!
-//! 1. Pinned pages, lent memory and frames in use never exceed the slabs, but for what was taken elsewhere
-//!    while every frame was counted.
-//! 2. A slab that is owed to a loan goes to it before anyone else gets it.
+//! Invariants:
+//! 1. Pinned pages, lent memory and frames in use never exceed the slabs, except for memory allocated
+//!    elsewhere while every frame was counted.
+//! 2. A slab that is owed to a loan goes to the loan before any other use.
 
 use super::parts::{Cut, Parts};
 use super::{LENT, NO_CLASS, PINNED, Pool, Slab};
 use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Stamp};
 
-/// What is taken from the slabs.
+/// Slabs and frames taken from the cache for other uses than blocks.
 #[derive(Default)]
 pub(super) struct Shares {
-    /// Frames that pages lie in.
+    /// Frames with pinned pages.
     pinned_count: usize,
     /// Frames that short pages share.
     pub(super) parts: Parts,
-    /// Memory taken elsewhere.
+    /// Memory allocated elsewhere.
     outside_bytes: usize,
     lent: Vec<u32>,
-    /// Slabs on the way to be free, which then can be lent or pinned.
+    /// Slabs that are draining; once free, they can be lent or pinned.
     pub(super) draining_count: usize,
 }
 
@@ -37,7 +38,7 @@ impl Shares {
     }
 }
 
-/// What a wish for pages comes to.
+/// The result of [`Pool::pin`].
 pub(crate) enum Pinning {
     Pinned(Pages),
     /// The limit has no room for them.
@@ -47,8 +48,7 @@ pub(crate) enum Pinning {
 }
 
 impl Pool {
-    /// Takes `count` pages of up to `page_bytes`, if all pinned ones and what is lent stay within
-    /// `limit_bytes`.
+    /// Takes `count` pages of up to `page_bytes`, if all pinned pages and loans stay within `limit_bytes`.
     pub(crate) fn pin(&mut self, count: usize, page_bytes: usize, limit_bytes: u64) -> Pinning {
         let frames_count = Cut::of(page_bytes).map_or(count, |cut| self.shares.parts.frames_for(cut, count));
         if self.taken_bytes(frames_count) > limit_bytes.min(self.slabs_bytes() as u64) {
@@ -64,8 +64,8 @@ impl Pool {
         Pinning::Pinned(self.take_pages(count, page_bytes, frames_count))
     }
 
-    /// Takes a page back for a smaller one, if there is a place for that within the limit, else for one as
-    /// large as before. What was in it is the caller's to copy.
+    /// Takes a page back and returns a smaller one, if there is a place for that within the limit, else one
+    /// as large as before. The caller copies the contents.
     pub(crate) fn shorten(&mut self, page: &Pages, bytes: usize, limit_bytes: u64) -> Pages {
         assert_eq!(page.starts().len(), 1, "one page is shortened");
         self.unpin(page);
@@ -79,14 +79,14 @@ impl Pool {
         self.take_pages(1, bytes, frames_count)
     }
 
-    /// What is taken of the cache with so many frames more.
+    /// Bytes taken from the cache, with `frames_count` further frames.
     fn taken_bytes(&self, frames_count: usize) -> u64 {
         let pinned_count = self.shares.pinned_count.saturating_add(frames_count);
         let pinned_bytes = pinned_count.saturating_mul(FRAME_BYTES_MIN);
         pinned_bytes.saturating_add(self.shares.outside_bytes) as u64
     }
 
-    /// Takes pages back, which nobody looks at any more.
+    /// Takes pages back, which have no readers any more.
     pub(crate) fn unpin(&mut self, pages: &Pages) {
         let cut = Cut::of(pages.page_bytes());
         for start in pages.starts() {
@@ -108,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// Accounts for memory taken elsewhere.
+    /// Accounts for `bytes` allocated elsewhere.
     pub(crate) fn lend(&mut self, bytes: usize) -> Option<Stamp> {
         self.shares.outside_bytes += bytes;
         self.harvest();
@@ -116,7 +116,7 @@ impl Pool {
         self.empty_slabs(self.lent_goal().saturating_sub(self.shares.lent.len()))
     }
 
-    /// That much was given back elsewhere.
+    /// Accounts for `bytes` freed elsewhere.
     pub(crate) fn end_loan(&mut self, bytes: usize) {
         self.shares.outside_bytes -= bytes;
         while self.shares.lent.len() > self.lent_goal() {
@@ -142,7 +142,7 @@ impl Pool {
         self.frames.plan().base_slabs() * self.frames.plan().slab_bytes
     }
 
-    /// Moves the hand to empty so many slabs, less those that are on the way.
+    /// Moves the hand to empty `count` slabs, less the draining ones.
     fn empty_slabs(&mut self, count: usize) -> Option<Stamp> {
         let mut evicted = Vec::new();
         for _ in 0..count.saturating_sub(self.shares.draining_count) {
@@ -155,7 +155,7 @@ impl Pool {
         self.retire_for_nobody(evicted)
     }
 
-    /// Panics unless what is taken is accounted for.
+    /// Panics unless all taken memory is accounted for.
     #[cfg(test)]
     pub(super) fn check_shares(&self) {
         let count = |class: u8| self.slabs.iter().filter(|slab| slab.class == class).count();

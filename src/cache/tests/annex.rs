@@ -1,9 +1,9 @@
-//! Memory that is the cache's only for a while.
+//! The annex: memory that the cache has only for a while.
 
 use super::*;
 use crate::base::reserve::Role;
 
-/// As much as a test needs for bays that are smaller than huge pages.
+/// Memory for tests with bays smaller than huge pages.
 const SMALL: (usize, usize) = (1 << 20, 512 << 10);
 
 fn with_annex(bytes: (usize, usize)) -> (Cache, Epoch) {
@@ -15,8 +15,8 @@ fn check(cache: &Cache) {
     cache.shared.pool.lock().check();
 }
 
-/// Closed, the annex costs nothing beyond what was given; open, the cache is larger by all of it. Whole huge
-/// pages are asked for and given back.
+/// Closed, the annex costs nothing beyond the given bytes; open, it adds all of its bytes. Whole huge pages
+/// are asked for and given back.
 #[test]
 fn an_annex_comes_on_top() {
     for (bytes, annex_bytes) in
@@ -51,8 +51,8 @@ fn an_annex_comes_on_top() {
     }
 }
 
-/// Opened, filled, closed in part and whole, and opened again, in small bays and in huge pages: what is
-/// closed holds nothing, the rest is what it was.
+/// The annex is opened, filled, closed in part and whole, and opened again, in small bays and in huge pages.
+/// Closed bays hold no blocks; the others keep theirs.
 #[test]
 fn an_annex_opens_and_closes() {
     for (bytes, annex_bytes) in [SMALL, (16 << 20, 8 << 20)] {
@@ -82,8 +82,8 @@ fn an_annex_opens_and_closes() {
     }
 }
 
-/// Blocks that are counted stay, and as much of the annex as they lie in; the rest is closed, and all of it
-/// once they are let go. They can be wanted back before.
+/// Counted blocks stay, and so do their bays. The rest is closed, and their bays once the counts are dropped.
+/// The bays may be wanted back before that.
 #[test]
 fn counted_blocks_keep_their_bays() {
     for opens_again in [false, true] {
@@ -120,7 +120,7 @@ fn counted_blocks_keep_their_bays() {
     }
 }
 
-/// What a pinned reader looks at stays as it is, whether the annex is opened again meanwhile or not, and is
+/// A pinned reader's bytes stay unchanged, whether the annex is opened again meanwhile or not. Their bay is
 /// closed when the pin has ended.
 #[test]
 fn pins_keep_what_is_to_be_closed() {
@@ -150,7 +150,7 @@ fn pins_keep_what_is_to_be_closed() {
     }
 }
 
-/// Pages and loans are had without the annex, however much of it is free, and keep none of it open.
+/// Pages and loans are served without the annex, however much of it is free, and keep none of it open.
 #[test]
 fn pages_and_loans_are_never_in_the_annex() {
     let (cache, epoch) = with_annex(SMALL);
@@ -178,7 +178,7 @@ fn pages_and_loans_are_never_in_the_annex() {
     check(&cache);
 }
 
-/// Whatever comes in between, blocks are right and the books balance.
+/// In any mix of calls, blocks are right and the counts balance.
 #[test]
 fn an_annex_in_any_mix() {
     for bytes in [(64 << 10, 64 << 10), (300 << 10, 200 << 10), SMALL] {
@@ -219,8 +219,8 @@ fn an_annex_in_any_mix() {
     }
 }
 
-/// Threads that read all the while, by pin and by count, see nothing but what they look for while two others
-/// open and close the annex.
+/// Threads that read all the while, by pin and by count, see only the blocks that they look up, while two
+/// others open and close the annex.
 #[test]
 fn readers_do_not_see_it_close() {
     let (cache, epoch) = with_annex(SMALL);

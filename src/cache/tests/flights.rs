@@ -62,7 +62,7 @@ fn errors_reach_all_waiters() {
     assert_right(&wanted, &get(&cache, &wanted));
 }
 
-/// A slot that is dropped fails its waiters with an error that says so.
+/// A dropped slot fails its waiters with an error that names the cause.
 #[test]
 fn a_dropped_slot_fails_its_waiters() {
     let (cache, _) = cache_of(64 << 10);
@@ -77,7 +77,7 @@ fn a_dropped_slot_fails_its_waiters() {
     assert_right(&wanted, &get(&cache, &wanted));
 }
 
-/// Who waits no more is not woken, nor who asked before with another waker; the read goes on.
+/// A dropped waiter is not woken, nor is a replaced waker; the read goes on.
 #[test]
 fn only_who_waits_is_woken() {
     let (cache, epoch) = cache_of(64 << 10);
@@ -100,7 +100,7 @@ fn only_who_waits_is_woken() {
     assert!(is_cached(&cache, &epoch, &wanted));
 }
 
-/// A waker that is replaced may be the last to hold its task, and that a share in the same read.
+/// A replaced waker may be the last owner of its task, and the task may own a waiter of the same read.
 #[test]
 fn a_replaced_waker_may_hold_a_waiter() {
     #[expect(dead_code, reason = "it is kept to be dropped")]
@@ -121,7 +121,8 @@ fn a_replaced_waker_may_hold_a_waiter() {
     assert!(first.poll(Waker::noop()).is_some());
 }
 
-/// A read apart is waited for by its own alone: another claim reads too, and the block is cached once.
+/// A read claimed apart is awaited by its own waiters only: another claim reads too, and the block is cached
+/// once.
 #[test]
 fn apart_is_waited_for_by_its_own() {
     let (cache, epoch) = cache_of(64 << 10);
@@ -166,7 +167,7 @@ fn offered_while_read_is_cached_once() {
     assert_right(&wanted, &counted);
 }
 
-/// One thread's share of the stress: lookups, claims, waits, offers; everything seen is checked.
+/// One thread's share of the stress: lookups, claims, waits, offers. Every block seen is checked.
 fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
     let mut dice = Dice(seed);
     let mut held: Vec<(BlockAddress, BlockRef)> = Vec::new();
@@ -181,7 +182,7 @@ fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
             if dice.below(16) == 0 {
                 held.extend(cache.lookup_counted(&wanted, &pin).map(|block| (wanted, block)));
             }
-            // Once more, after others had the time to evict it.
+            // Once more, after other threads had time to evict it.
             if dice.below(64) == 0 {
                 std::thread::yield_now();
                 assert_right(&wanted, bytes);
@@ -221,7 +222,7 @@ fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
     }
 }
 
-/// A block with others about: whoever is in the way is waited for.
+/// The block, while other threads claim it too: waits for their reads.
 fn get_any(cache: &Cache, wanted: &BlockAddress) -> BlockRef {
     let ended = Arc::new(Event::new());
     let waker = ended.waker();
@@ -241,8 +242,7 @@ fn get_any(cache: &Cache, wanted: &BlockAddress) -> BlockRef {
     }
 }
 
-/// Four threads on a cache much too small: whatever any of them sees is right, and in the end nothing is
-/// left over.
+/// Four threads on a cache much too small: each sees only right blocks, and at the end no frame is lost.
 #[test]
 fn threads_see_only_what_is_right() {
     for bytes in [40 << 10, 256 << 10] {
@@ -258,7 +258,7 @@ fn threads_see_only_what_is_right() {
         let stats = cache.stats();
         assert_eq!((stats.counted_frames, stats.heap_bytes, stats.in_flight), (0, 0, 0));
         cache.shared.pool.lock().check();
-        // Every frame can be had again, so none was lost.
+        // Every frame is available again, so none was lost.
         epoch.collect();
         let held: Vec<BlockRef> = (0..200).map(|index| get(&cache, &block(10_000 + index, 4096))).collect();
         epoch.collect();
@@ -268,7 +268,7 @@ fn threads_see_only_what_is_right() {
     }
 }
 
-/// Threads that claim the same new blocks at the same moment read each of them once.
+/// Threads that claim the same new blocks at the same moment read each block once.
 #[test]
 fn racing_claims_never_read_twice() {
     let (cache, _) = cache_of(4 << 20);
@@ -292,8 +292,8 @@ fn racing_claims_never_read_twice() {
     assert_eq!(reads.load(Ordering::Relaxed), count);
 }
 
-/// Blocks that nobody has looked at since they came are granted up to the limit of their role, the newest of
-/// them; waiters of the others ask again, and so do those whose block was here.
+/// Blocks that were not polled since they were read are granted up to the limit of their role, the newest
+/// first. Waiters of the others ask again, and so do those made by `Waiter::gone`.
 #[test]
 fn blocks_nobody_looks_at_are_bounded() {
     let epoch = Epoch::new();
@@ -309,7 +309,7 @@ fn blocks_nobody_looks_at_are_bounded() {
         drop(read(slot));
         waiter
     };
-    // A waiter that is not a future's is sure to poll.
+    // A waiter without a future is sure to poll.
     let slot = slot_of(&cache, &block(700, 4096));
     let waits = slot.waiter();
     drop(read(slot));
@@ -329,7 +329,7 @@ fn blocks_nobody_looks_at_are_bounded() {
     }
     drop(waiters);
     assert_eq!((taken_bytes(), cache.stats().counted_frames, cache.stats().heap_bytes), (0, 0, 0));
-    // One larger than all is kept while it is alone.
+    // A block larger than the limit is kept while it is alone.
     let mut large = [block(600, 1 << 20), block(601, 1 << 20)].map(|wanted| ended(&wanted));
     assert_eq!(large.each_ref().map(Waiter::is_gone), [true, false]);
     assert!(large[1].poll(Waker::noop()).is_some() && taken_bytes() == 1 << 20);

@@ -1,8 +1,8 @@
-//! Marks: what the hand of the CLOCK passes over, and how often.
+//! CLOCK counters: how often the hand passes a block before it is evicted.
 
 use super::*;
 
-/// What is asked for at times stays, though three times the cache is asked for once in between.
+/// Blocks hit at times stay, though three times the cache is read once in between.
 #[test]
 fn what_is_hit_at_times_outlives_what_comes_once() {
     let (cache, epoch) = cache_of(1 << 20);
@@ -23,7 +23,7 @@ fn what_is_hit_at_times_outlives_what_comes_once() {
     }
 }
 
-/// Where all that could go was hit, what was hit last outlives what was hit long ago.
+/// If all candidates were hit, the blocks hit longest ago are evicted first.
 #[test]
 fn of_what_was_hit_the_least_hit_goes() {
     let (cache, epoch) = cache_of(64 << 10);
@@ -32,7 +32,7 @@ fn of_what_was_hit_the_least_hit_goes() {
         get(&cache, &block(index, 4096));
     }
     (0..frames).for_each(|index| assert!(is_cached(&cache, &epoch, &block(index, 4096))));
-    // The hand takes a visit from all of them for this.
+    // The hand decrements the counters of all of them for this.
     get(&cache, &block(1_000, 4096));
     assert!(is_cached(&cache, &epoch, &block(1_000, 4096)));
     let left: Vec<u64> = (0..frames).filter(|index| cache.holds(&block(*index, 4096))).collect();

@@ -1,9 +1,9 @@
-//! Where blocks were last found.
+//! Places: the frames where blocks were last found.
 
 use super::*;
 
-/// A place is set when its block is found, spares the index from then on, and follows the block to another
-/// frame.
+/// A place is set when its block is found, replaces the index lookup from then on, and follows the block to
+/// another frame.
 #[test]
 fn a_place_follows_its_block() {
     let (cache, epoch) = cache_of(256 << 10);

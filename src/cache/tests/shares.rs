@@ -3,8 +3,8 @@
 use super::*;
 use crate::base::reserve::{Grant, Role};
 
-/// Pages are had up to the limit, also out of a full cache, hold what is written to them whatever happens to
-/// blocks, and are frames again once they are given back.
+/// Pages are pinned up to the limit, also in a full cache. They keep their contents under any use of blocks,
+/// and are frames again once they are given back.
 #[test]
 fn pages_are_pinned_out_of_a_full_cache() {
     let (cache, epoch) = cache_of(1 << 20);
@@ -35,7 +35,7 @@ fn pages_are_pinned_out_of_a_full_cache() {
     cache.shared.pool.lock().check();
 }
 
-/// What is lent stays empty in the slabs, of a full cache too, and is not pinned; then it is used again.
+/// Lent slabs stay empty, of a full cache too, and are not pinned; then blocks use them again.
 #[test]
 fn loans_keep_slabs_empty() {
     let (cache, epoch) = cache_of(1 << 20);
@@ -53,8 +53,8 @@ fn loans_keep_slabs_empty() {
     cache.shared.pool.lock().check();
 }
 
-/// Pages of filters and fences that are hit at times outlive data that is hit as often, while both are more
-/// than fits.
+/// Filter and fence pages that are hit at times outlive data that is hit as often, while both together exceed
+/// the cache.
 #[test]
 fn pages_go_before_data() {
     let (cache, epoch) = cache_of(1 << 20);
@@ -76,7 +76,7 @@ fn pages_go_before_data() {
     cache.shared.pool.lock().check();
 }
 
-/// Short pages share frames, hold what is written to them, and give a frame back when its last one goes.
+/// Short pages share frames, keep their contents, and free a frame when its last page goes.
 #[test]
 fn short_pages_share_frames() {
     let (cache, epoch) = cache_of(1 << 20);

@@ -1,21 +1,21 @@
-//! Range tombstones on their way to the tables that a merge writes. Plain values of one thread.
+//! Distribution of range tombstones to the tables that a merge writes. Plain values of one thread.
 
 use crate::base::id::KEY_BYTES_MAX;
 use crate::format::table::ranges::Ranges;
 use crate::table::TableBuilder;
 
-/// Range tombstones on their way to the output tables.
+/// Range tombstones that are still to be written to output tables.
 pub(super) struct RangesLeft {
     pub(super) ranges: Ranges,
-    /// The first that is left, and where what is left of it begins if not at its start.
+    /// Index of the first range left, and the start of its rest if a part of it was written.
     next: usize,
     start: Option<Vec<u8>>,
 }
 
-/// Which ranges a table gets.
+/// The ranges that a table gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Upto {
-    /// All that begin at or before its last item, and of the last of them what is not behind it.
+    /// All ranges that begin at or before its last item; the last of them is cut behind that item.
     LastKey,
     End,
 }
@@ -25,7 +25,7 @@ impl RangesLeft {
         RangesLeft { ranges, next: 0, start: None }
     }
 
-    /// Where the next one begins.
+    /// The start of the next range.
     pub(super) fn first(&self) -> Option<&[u8]> {
         if self.next == self.ranges.count() {
             return None;
@@ -33,8 +33,8 @@ impl RangesLeft {
         Some(self.start.as_deref().unwrap_or(self.ranges.get(self.next).0))
     }
 
-    /// Gives the table its ranges; `false` if one of them cannot be cut behind its last item, for that has
-    /// the longest of keys, with nothing just behind it. The table then goes on.
+    /// Adds its ranges to the table. `false` if a range cannot be cut behind the last item, because that key
+    /// has the maximum length and no key follows it directly. The table then continues.
     pub(super) fn give(&mut self, builder: &mut TableBuilder, upto: Upto) -> bool {
         let last = match upto {
             Upto::LastKey => builder.last_key().to_vec(),

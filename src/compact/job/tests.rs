@@ -26,7 +26,7 @@ const SLICE: SliceShape = SliceShape {
 /// A run's items; tombstones are `None`.
 pub(in crate::compact) type Items = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// Numbers for new files; fails when `left` have been given out.
+/// Numbers for new files; fails after `left` have been given out.
 struct Numbers {
     next: AtomicU64,
     left: AtomicU64,
@@ -128,7 +128,7 @@ fn secret() -> HashSecret {
     HashSecret::expand([3; 16])
 }
 
-/// Turns until it is done, and how many.
+/// Runs turns until the job is done; returns the output and the number of turns.
 fn finish(mut job: MergeJob) -> (MergeOutput, usize) {
     for turn in 1.. {
         if let Progress::Done(output) = job.turn().expect("nothing fails") {
@@ -155,7 +155,7 @@ fn split(items: &Items, count: usize) -> Vec<Items> {
     items.chunks(items.len().div_ceil(count)).map(part).collect()
 }
 
-/// The newest version of each key comes out once, in disjoint tables of the length asked for, over many
+/// The newest version of each key comes out once, in disjoint tables of the requested length, over many
 /// turns; counts add up.
 #[test]
 fn newest_versions_in_disjoint_tables() {
@@ -199,8 +199,8 @@ fn newest_versions_in_disjoint_tables() {
     assert_eq!(files.file_count(), 6 + output.tables.len());
 }
 
-/// A tombstone stays as long as an older table outside the merge may hold its key, bounds included, and hides
-/// older versions inside it either way.
+/// A tombstone stays as long as an older table outside the merge may hold its key, bounds included. In both
+/// cases it hides older versions inside the merge.
 #[test]
 fn tombstones_live_as_long_as_older_tables_may_hold_their_key() {
     let files = Files::new();
@@ -224,7 +224,7 @@ fn tombstones_live_as_long_as_older_tables_may_hold_their_key() {
     assert_eq!((output.counts.tombstones_dropped, output.counts.items_shadowed), (2, 2));
 }
 
-/// Nothing alive: no table, and no file was ever made.
+/// Without live items there is no table, and no file is ever created.
 #[test]
 fn nothing_alive_makes_no_file() {
     let files = Files::new();
@@ -236,7 +236,7 @@ fn nothing_alive_makes_no_file() {
     assert_eq!(files.file_count(), 2);
 }
 
-/// An output table does not reach over many tables of the level below.
+/// An output table does not overlap too many tables of the level below.
 #[test]
 fn tables_are_cut_above_many_tables_below() {
     let files = Files::new();
@@ -248,7 +248,7 @@ fn tables_are_cut_above_many_tables_below() {
     assert_eq!(output.tables.len(), 4);
 }
 
-/// Dropped at any turn, or failed, a job leaves the directory as it was.
+/// A job that is dropped at any turn, or fails, leaves the directory unchanged.
 #[test]
 fn an_abandoned_job_removes_its_files() {
     let files = Files::new();
@@ -271,7 +271,7 @@ fn an_abandoned_job_removes_its_files() {
     assert_eq!(files.file_count(), 1);
 }
 
-/// A damaged input is an error that names its file, and what was made until then goes.
+/// A damaged input is an error that names its file, and the output so far is removed.
 #[test]
 fn a_damaged_input_fails_the_job() {
     let files = Files::new();
@@ -291,8 +291,8 @@ fn a_damaged_input_fails_the_job() {
     assert_eq!(files.file_count(), 2);
 }
 
-/// Items that are gathered for a model end no table: with any memory as many come out as with fences. They
-/// took half of it once, and tables of 16 MiB became 32.
+/// Items gathered for a learned page end no table: with any memory as many tables come out as with fences.
+/// They once took half of the memory, and tables of 16 MiB became 32.
 #[test]
 fn gathered_items_end_no_table() {
     let value = vec![b'v'; 100];

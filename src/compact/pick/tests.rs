@@ -1,5 +1,4 @@
-//! Each rule by a small tree.
-//! Whole lives of trees are in `life`, and what comes amid merges in `load`.
+//! Each rule on a small tree. `life` tests whole lives of trees, and `load` tests changes during merges.
 
 mod life;
 mod load;
@@ -51,10 +50,11 @@ fn picked(levels: &[&[TableShape<'static>]]) -> Option<Pick> {
     pick(&tree(levels), &SETTINGS)
 }
 
-/// Work, level, inputs, output level, overlapping: what a table test compares.
+/// Work, level, inputs, output level, overlapping tables: the values that a table test compares.
 type Brief = (Work, usize, Range<usize>, usize, Range<usize>);
 
-/// Of a pick of leveled levels; what it meets in the output level is `at..at` where it meets nothing.
+/// The brief of a pick of leveled levels; without overlapping tables in the output level their range is
+/// `at..at`.
 fn brief(pick: &Pick) -> (Work, usize, Range<usize>, usize, Range<usize>) {
     let from = pick.inputs[0].level;
     let (upper, lower): (Vec<&Part>, Vec<&Part>) = pick.inputs.iter().partition(|part| part.level == from);
@@ -97,7 +97,7 @@ fn full() -> [TableShape<'static>; 4] {
     [big("a", "c"), big("d", "f"), big("g", "i"), big("j", "l")]
 }
 
-/// One rule a row: the tree and the work its level 0 gives.
+/// One rule a row: the tree and the work due in its level 0.
 #[test]
 fn each_rule_of_level_0_gives_its_work() {
     let run = |min, max| table(min, max, 10);
@@ -149,7 +149,7 @@ fn each_rule_of_level_0_gives_its_work() {
     ]);
 }
 
-/// One rule a row: the tree and the work its deeper levels give.
+/// One rule a row: the tree and the work due in its deeper levels.
 #[test]
 fn each_rule_of_deeper_levels_gives_its_work() {
     let full = full();
@@ -199,7 +199,7 @@ fn each_rule_of_deeper_levels_gives_its_work() {
     ]);
 }
 
-/// Tables below the output are named when they overlap the inputs, or what the inputs meet in the output
+/// Older tables are named if they overlap the inputs, or the tables that the inputs overlap in the output
 /// level.
 #[test]
 fn older_tables_are_named() {
@@ -217,9 +217,9 @@ fn older_tables_are_named() {
     assert!(pick.is_bottommost());
 }
 
-/// Output tables are as large as the settings say in large levels and smaller in small ones, to a sixteenth;
-/// but never so small that their pages outweigh their items. At the smallest `table_bytes` a table once held
-/// a single item.
+/// Output tables have the setting's size in large levels and down to a sixteenth in small ones, but never so
+/// small that their pages outweigh their items. At the smallest `table_bytes` a table once held a single
+/// item.
 #[test]
 fn tables_are_cut_to_the_level() {
     let cut = |table_bytes, last_bytes| {
@@ -233,7 +233,7 @@ fn tables_are_cut_to_the_level() {
     assert_eq!((cut(64 << 10, 10), cut(1000, 10)), (16 << 10, 1000));
 }
 
-/// What is over capacity is counted as debt, and level 0 from when it is due.
+/// Bytes over capacity count as debt, and all of level 0 once it is due.
 #[test]
 fn debt_is_what_is_over_capacity() {
     let last = [table("a", "z", 400)];
@@ -256,8 +256,8 @@ fn part(level: usize, run: usize, tables: Range<usize>) -> Part {
     Part { level, run, tables }
 }
 
-/// A tiered level with too many runs becomes one run of the next level, a part after the other, and without
-/// being rewritten where its runs overlap nowhere.
+/// A tiered level with too many runs becomes one run of the next level, one part after the other. Where its
+/// runs do not overlap, no table is rewritten.
 #[test]
 fn tiered_levels_go_down_in_parts() {
     let all: Vec<Part> = (0..4).map(|run| part(1, run, 0..1)).collect();
@@ -271,7 +271,7 @@ fn tiered_levels_go_down_in_parts() {
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
     assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::New));
     assert_eq!(found.inputs, [0, 1, 2, 3].map(|run| part(1, run, 0..2)), "half is the least from a third on");
-    // What came meanwhile stays where nothing else is left, and the rest joins what went before it.
+    // New data stays where the older runs have nothing left; the rest joins the data that went before it.
     let (left, gone) = (&four[2..], &four[..2]);
     let tree = with_runs(&[&[], &[&four, left, left, left], &[gone]]);
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
@@ -285,8 +285,8 @@ fn tiered_levels_go_down_in_parts() {
     assert_eq!(pick(&with_runs(&[&[], &[&over, &over, &over]]), &TIERED), None);
 }
 
-/// Into a resident run a table goes with what it overlaps in older runs of its level, where that is the
-/// cheapest a byte.
+/// A table goes into a resident run with the tables that it overlaps in older runs of its level, if that is
+/// the cheapest for each byte.
 #[test]
 fn older_runs_go_down_with_a_table() {
     let newest = [table("c", "d", 120)];
@@ -297,8 +297,8 @@ fn older_runs_go_down_with_a_table() {
     assert_eq!(found.inputs, [part(1, 0, 0..1), part(1, 1, 0..1), part(2, 0, 0..2)]);
 }
 
-/// Too many runs above a resident run: the two neighbours with the fewest bytes become one, and what is older
-/// in their own level keeps their tombstones alive.
+/// With too many runs above a resident run, the two neighbours with the fewest bytes become one; older runs
+/// of their own level keep their tombstones alive.
 #[test]
 fn small_runs_are_folded() {
     let runs = [10, 10, 5, 20].map(|bytes| [with_tombstones(table("a", "b", bytes), 1)]);
@@ -310,8 +310,8 @@ fn small_runs_are_folded() {
     assert_eq!(found.older, places);
 }
 
-/// Runs of level 0 that become a run beside others keep their tombstones: once one was dropped in such a
-/// merge although an older run of the same level had the key (RocksDB's pull request 2726).
+/// Runs of level 0 that become a run beside others keep their tombstones. Such a merge once dropped one
+/// although an older run of the same level had the key (RocksDB's pull request 2726).
 #[test]
 fn tombstones_see_older_runs_of_their_level() {
     let run = |min, max| [with_tombstones(table(min, max, 10), 1)];
@@ -321,7 +321,7 @@ fn tombstones_see_older_runs_of_their_level() {
     assert_eq!(found.older, [Place { level: 1, run: 0, index: 0 }]);
 }
 
-/// A tombstone past its level's share of the bound goes down although there is room; each level's share is
+/// A tombstone past its level's share of the bound goes down although there is room. Each level's share is
 /// `size_ratio` times the one above, and a quarter of the bound is left for the work.
 #[test]
 fn old_tombstones_go_down() {
@@ -341,7 +341,7 @@ fn old_tombstones_go_down() {
     assert_eq!(memory_share_s(1000, 4, 0), 750);
 }
 
-/// A dense stretch of tombstones makes its table due, few as they may be beside the table's items.
+/// A dense stretch of tombstones makes its table due, even if they are few among the table's items.
 #[test]
 fn dense_tombstones_go_down() {
     let dense = |tombstones_dense| TableShape {
@@ -354,12 +354,12 @@ fn dense_tombstones_go_down() {
     assert_eq!(at(dense(64)), Some((Work::Merge, 1, 0..1, 2, 0..1)));
 }
 
-/// The next step of a full merge of all.
+/// The next step of a full merge of all data.
 fn pick_all(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick> {
     pick_full(tree, settings, &FullMerge::whole(u64::MAX))
 }
 
-/// A full merge aims at what was there: it leaves what was written later alone, and ends.
+/// A full merge has a target: it leaves later writes alone, and ends.
 #[test]
 fn full_merges_have_a_target() {
     let later = |min, max| TableShape { first_sequence: 50, ..table(min, max, 10) };
@@ -374,8 +374,8 @@ fn full_merges_have_a_target() {
     );
 }
 
-/// A full merge of some keys takes the tables that may have any of them, and no others; what is wanted twice
-/// is wanted once.
+/// A full merge of some keys takes the tables that may have any of them, and no others; a second request for
+/// the same keys adds no work.
 #[test]
 fn full_merges_have_keys() {
     let level1 = [table("a", "b", 10), table("c", "d", 10), table("e", "f", 10)];
@@ -397,8 +397,8 @@ fn full_merges_have_keys() {
     assert_eq!(joined, FullMerge::whole(200));
 }
 
-/// Runs of the last level that are to be one become so in parts of about a third of it, however short the
-/// newest run is, and what level 0 has joins them first, as one more.
+/// Runs of the last level that are to become one do so in parts of about a third of it, for any length of the
+/// newest run. Level 0 joins them first, as one more run.
 #[test]
 fn runs_become_one_in_parts() {
     const KEYS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
@@ -416,20 +416,20 @@ fn runs_become_one_in_parts() {
     let tree = with_runs(&[&[], &[&eight, &eight]]);
     let found = pick(&tree, &SETTINGS).expect("two runs where one may be");
     assert_eq!(found.inputs, [part(1, 0, 0..3), part(1, 1, 0..3)], "three tables of each are");
-    // Once there are many runs, level 0 waits its turn.
+    // With many runs, level 0 waits for its turn.
     let many: [&[TableShape<'static>]; 5] = [&two, &eight, &eight, &eight, &eight];
     let found = pick(&with_runs(&[&[&joining, &joining], &many]), &SETTINGS).expect("five runs");
     assert_eq!(found.inputs[0].level, 1);
-    // What came meanwhile does not make it begin where it has been.
+    // New data does not make the merge restart from finished parts.
     let found = pick(&with_runs(&[&[], &[&two, &eight[3..], &eight]]), &SETTINGS).expect("three runs");
     assert_eq!(found.inputs, [part(1, 0, 1..2), part(1, 1, 1..5), part(1, 2, 4..8)]);
-    // What comes from a level between them does not make more runs.
+    // Data from a level between them does not make more runs.
     let between = [table("a", "b", 500)];
     let found = pick(&with_runs(&[&[], &[&between], &[&two, &eight]]), &SETTINGS).expect("500 of 200 bytes");
     assert_eq!((found.output_level, found.output_run), (2, OutputRun::Into(0)));
 }
 
-/// A last level that grew by runs goes down by a move alone, but not with tombstones that hide nothing.
+/// A last level that grew by runs moves down by an edit alone, but not with tombstones that hide nothing.
 #[test]
 fn no_tombstone_goes_down_by_a_move() {
     let run = [table("a", "b", 10)];

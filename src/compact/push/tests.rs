@@ -1,5 +1,5 @@
-//! Choices on random tries beside counts made anew, and a trie that flushes fill and pushes empty, with every
-//! item known.
+//! Choices on random tries compared with fresh counts, and a trie that flushes fill and pushes empty, with
+//! every item known.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::levels::version::{Change, Version};
 
 const TABLE_BYTES: u64 = 8 << 10;
 
-/// Items of a table: when each key was written, and whether that was a delete.
+/// Items of a table: the sequence of each key's write, and whether it was a delete.
 type Items = BTreeMap<Vec<u8>, (u64, bool)>;
 
-/// A trie of which every item is known.
+/// A trie with every item known.
 struct Model {
     files: SampleFiles,
     version: Version,
@@ -46,7 +46,7 @@ impl Model {
         self.version.tree(TREE).and_then(|tree| tree.trie()).expect("it was added")
     }
 
-    /// Adds a file of slices, each where `spot` says.
+    /// Adds a file of slices, each at the spot that `spot` returns.
     fn add(&mut self, slices: Vec<Items>, sequence: u64, spot: impl Fn(&[u8]) -> Spot) -> Vec<Change> {
         let sample = |items: &Items| SampleSlice {
             items: items.iter().map(|(key, (_, is_deleted))| (key.clone(), *is_deleted)).collect(),
@@ -104,7 +104,7 @@ impl Model {
         let may_be_older = |key: &[u8]| older.iter().any(|(min, max)| &**min <= key && key <= &**max);
         let mut merged = Items::new();
         for one in inputs.iter().rev() {
-            // A newer item has the greater sequence, whatever the order of the tables.
+            // A newer item has the greater sequence, for any order of the tables.
             for (key, item) in &self.contents[&one.name()] {
                 let kept = merged.entry(key.clone()).or_insert(*item);
                 *kept = (*kept).max(*item);
@@ -128,7 +128,8 @@ impl Model {
         self.edit(changes);
     }
 
-    /// Every key's newest item comes first on its way, or a delete that hides nothing is gone.
+    /// Checks that every key's newest item comes first on its path, or is a dropped delete that hides
+    /// nothing.
     fn check(&self) {
         let tree = self.version.tree(TREE).expect("it was added");
         for (key, newest) in &self.newest {
@@ -139,7 +140,7 @@ impl Model {
         }
     }
 
-    /// Does what a full merge wants until nothing is left of it, with a flush after each piece.
+    /// Does the steps of a full merge until none is left, with a flush after each piece.
     fn merge_fully_under_writes(&mut self, upto: u64, keys: &[(Vec<u8>, bool)]) {
         let mut count = 0;
         loop {
@@ -152,7 +153,7 @@ impl Model {
         }
     }
 
-    /// Does what a full merge wants until nothing is left of it.
+    /// Does the steps of a full merge until none is left.
     fn merge_fully(&mut self, upto: u64) {
         let mut count = 0;
         while let Some(push) = full(self.trie(), TABLE_BYTES, upto) {
@@ -168,7 +169,7 @@ impl Model {
         }
     }
 
-    /// Does what is due until nothing is; how many pieces of work that were.
+    /// Does all due work; returns the number of pieces.
     fn settle(&mut self, settings: &PushSettings) -> usize {
         let mut count = 0;
         while let Some(push) = check_due(self.trie(), settings) {
@@ -180,8 +181,8 @@ impl Model {
     }
 }
 
-/// Bytes that lie in a model after each key was written ten times over, at most; and how many bytes were
-/// written for each that was flushed.
+/// The most bytes of a model after each key was written ten times, and the bytes written for each byte
+/// flushed.
 fn overwritten(settings: &PushSettings) -> (u64, f64) {
     let mut model = Model::new(300);
     let mut most_bytes = 0;
@@ -202,7 +203,7 @@ fn overwritten(settings: &PushSettings) -> (u64, f64) {
     (most_bytes, (model.flushed_bytes + model.merged_bytes) as f64 / model.flushed_bytes as f64)
 }
 
-/// Leaves that are merged while keys are written again bound the space that a trie takes; piles do not.
+/// Merging leaves while keys are overwritten bounds the space of a trie; piles do not.
 #[test]
 fn overwritten_leaves_are_merged() {
     let (grown_bytes, _) = overwritten(&GROWS);
@@ -211,7 +212,8 @@ fn overwritten_leaves_are_merged() {
     assert!(written < 6.0, "{written}");
 }
 
-/// Deletes of large values make leaves stale, though they have few bytes: what they hide goes.
+/// Deletes of large values make leaves stale, though the tombstones are small: the deleted values are
+/// removed.
 #[test]
 fn deleted_leaves_are_merged() {
     for settings in [REWRITTEN, RESTS] {
@@ -234,7 +236,7 @@ fn added_bytes(change: &Change) -> u64 {
     placed.table.slice_bytes()
 }
 
-/// What is wanted: while a trie grows, while it is written anew, at rest.
+/// Policies: while a trie grows, while it is overwritten, at rest.
 const GROWS: PushSettings = PushSettings {
     table_bytes: TABLE_BYTES,
     stale_permille: None,
@@ -246,18 +248,18 @@ const REWRITTEN: PushSettings =
 const RESTS: PushSettings =
     PushSettings { stale_permille: Some(125), upper_permille: Some(125), is_highest_first: true, ..GROWS };
 
-/// Bytes of runs, and items.
+/// The bytes and the items of runs.
 fn counts(runs: &[Run]) -> [u64; 2] {
     let tables = || runs.iter().flat_map(Run::tables).map(|one| &one.table);
     [tables().map(|table| table.slice_bytes()).sum(), tables().map(|table| table.items()).sum()]
 }
 
-/// What the one has of the other, in thousandths, by bytes or items.
+/// One part of the other, in thousandths, by bytes or items.
 fn share(part: [u64; 2], whole: [u64; 2]) -> u64 {
     part.iter().zip(whole).map(|(part, whole)| part * 1000 / whole.max(1)).max().expect("of two")
 }
 
-/// What the newer runs of a leaf's pile have of its oldest, in thousandths.
+/// The newer runs of a leaf's pile relative to its oldest, in thousandths.
 fn staleness(node: &Node) -> u64 {
     let runs = node.runs();
     if node.has_children() || runs.len() < 2 {
@@ -266,7 +268,7 @@ fn staleness(node: &Node) -> u64 {
     share(counts(&runs[..runs.len() - 1]), counts(&runs[runs.len() - 1..])).min(u64::from(u16::MAX))
 }
 
-/// What is due, held against counts of all nodes.
+/// The due work, checked against counts of all nodes.
 fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     let (table_bytes, nodes) = (settings.table_bytes, trie.nodes().collect::<Vec<(NodeId, &Node)>>());
     let is_large = |id: NodeId, node: &Node| node.due_bytes(id) >= table_bytes;
@@ -322,7 +324,7 @@ fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     if push.is_down {
         check_down(&push, node, settings);
     } else if !is_merged {
-        // The newest of the pile, at least two, up to one that is far larger than they, or does not fit.
+        // The newest runs of the pile, at least two, up to one that is far larger than they, or does not fit.
         assert!(push.runs.start == 0 && push.runs.end >= 2 && push.work == Work::Merge);
         let bytes: u64 = push.inputs(trie).iter().map(Run::bytes).sum();
         let is_too_much = |next: &Run| {
@@ -335,7 +337,7 @@ fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     Some(push)
 }
 
-/// The oldest runs go down, while a trie grows as many as make eight tables; without being read if one child
+/// The oldest runs go down; while a trie grows, as many as make eight tables; without a read if one child
 /// takes all of them.
 fn check_down(push: &Push, node: &Node, settings: &PushSettings) {
     let runs = node.runs();
@@ -356,7 +358,7 @@ fn check_down(push: &Push, node: &Node, settings: &PushSettings) {
     assert_eq!(push.work == Work::Move, is_move);
 }
 
-/// What comes out is newer than all that is there, and every older table is within the bounds of what may be.
+/// Output is newer than all other runs of its piles, and the bounds of `older` contain every older table.
 fn check_places(trie: &Trie, push: &Push, node: &Node) {
     let older = push.older(trie);
     let is_bounded = |one: &Placed| {
@@ -382,7 +384,7 @@ fn key(digits: &[u8], number: u8) -> Vec<u8> {
     key_in(node, number)
 }
 
-/// Flushes: of keys that are anywhere, or share a prefix of their routes; deletes among them.
+/// Flushes of random keys, or of keys with a common route prefix; with deletes among them.
 fn flush() -> impl Strategy<Value = Vec<(Vec<u8>, bool)>> {
     let digits = prop_oneof![
         3 => prop::collection::vec(0..8u8, HEIGHT_MAX),
@@ -392,7 +394,7 @@ fn flush() -> impl Strategy<Value = Vec<(Vec<u8>, bool)>> {
         .prop_map(|(digits, number, is_deleted)| (key(&digits, number), is_deleted));
     let is_narrow = prop::bool::weighted(0.3);
     (prop::collection::vec(item, 1..40), is_narrow).prop_map(|(items, is_narrow)| match is_narrow {
-        // All in the child of the first.
+        // All items in the child of the first.
         true => {
             let child = NodeId::of(2, &items[0].0);
             let of_child = |(key, _): &(Vec<u8>, bool)| NodeId::of(2, key) == child;
@@ -405,10 +407,10 @@ fn flush() -> impl Strategy<Value = Vec<(Vec<u8>, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Flushes and what they make due, in any order and whatever is wanted: every choice is right by counts
-    /// of all nodes, no key is found in an older state, and every pile is short and small in the end. At rest
-    /// few bytes lie above leaves of almost one run; a full merge leaves nothing above them, one run in each
-    /// and no tombstone.
+    /// Flushes and the work due after them, in any order and under any policy. Every choice is right by
+    /// counts of all nodes, no key is found in an older state, and every pile is short and small in the end.
+    /// At rest few bytes lie above leaves of almost one run. A full merge leaves no data above leaves, one
+    /// run in each and no tombstone.
     #[test]
     fn choices_are_right_and_lose_nothing(
         flushes in prop::collection::vec((flush(), 0..3usize, 0..4usize), 1..60),
@@ -446,7 +448,7 @@ proptest! {
     }
 }
 
-/// Work that is due in a root of so many runs of so many bytes each.
+/// The due work of a root with `runs` runs of that size.
 fn due_of(runs: usize, value_bytes: usize) -> Option<Push> {
     let mut model = Model::new(value_bytes);
     for number in 0..runs {
@@ -455,33 +457,34 @@ fn due_of(runs: usize, value_bytes: usize) -> Option<Push> {
     check_due(model.trie(), &GROWS)
 }
 
-/// A pile of the root is due by more than twelve runs, which fold, or by the bytes of some tables, which go
-/// down: eight tables' bytes at once.
+/// A pile of the root is due at more than twelve runs, which are folded, or at some tables' bytes, which go
+/// down, eight tables' bytes at once.
 #[test]
 fn piles_are_due_by_their_runs_and_their_bytes() {
     assert_eq!(due_of(0, 10), None);
     assert_eq!(due_of(12, 10), None);
     let fold = due_of(13, 10).expect("it is long");
     assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..13, NodeId::ROOT));
-    // Of two KiB each: two tables' bytes.
+    // Runs of two KiB each: two tables' bytes.
     let fold = due_of(13, 600).expect("it is long");
     assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..8, NodeId::ROOT));
-    // Of more than a table and a half each: the root may have a little more than seven, and four go at once.
+    // Runs of more than a table and a half each: the root may have a little more than seven, and four go at
+    // once.
     assert_eq!(due_of(4, 6000), None);
     let down = due_of(5, 6000).expect("it is large");
     assert_eq!((down.is_down, down.work, down.runs), (true, Work::Merge, 1..5));
     let down = due_of(9, 6000).expect("it is large");
     assert_eq!((down.is_down, down.runs), (true, 5..9));
-    // One run that is larger than eight tables goes alone.
+    // One run larger than eight tables goes alone.
     let down = due_of(3, 60_000).expect("it is large");
     assert_eq!((down.is_down, down.runs), (true, 2..3));
-    // Long and large: it goes down.
+    // Long and large: the pile goes down.
     let down = due_of(17, 6000).expect("it is both");
     assert!(down.is_down);
 }
 
-/// Keys of one path go down without being read, to the last height, where nothing is due by its bytes and
-/// long piles fold: bytes are written a few times however many there are.
+/// Keys of one path go down unread to the last height, where no pile is due by its bytes and long piles are
+/// folded: each byte is written a few times, for any number of flushes.
 #[test]
 fn one_path_is_moved_down_and_folded_there() {
     let mut model = Model::new(1200);
@@ -505,7 +508,7 @@ fn one_path_is_moved_down_and_folded_there() {
     assert!(at_last > 0 && model.merged_bytes <= 3 * model.flushed_bytes, "{}", model.merged_bytes);
 }
 
-/// A move keeps what hides older items: tombstones go down unread only over something.
+/// A move keeps tombstones that hide older items: tombstones move down unread only over other data.
 #[test]
 fn tombstones_over_nothing_are_not_moved() {
     let mut model = Model::new(9000);

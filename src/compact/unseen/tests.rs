@@ -1,4 +1,4 @@
-//! Small trees by their tables, and random ones, of which every key is looked up before and after.
+//! Small trees by their tables, and random trees in which every key is looked up before and after.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn placed(table: Arc<Table>, sequence: u64) -> Placed {
     Placed { table, first_sequence, last_sequence, oldest_tombstone_s: 0, tombstones_dense: 0 }
 }
 
-/// First keys of the tables that can go, newest first. Of the runs of level 0 the first is the oldest.
+/// First keys of the removable tables, newest first. The first run of level 0 is the oldest.
 fn unseen_of(runs: &[RunOf<'_>]) -> Vec<String> {
     let files = Files::new();
     let mut changes = vec![Change::AddTree(TREE)];
@@ -49,8 +49,9 @@ fn tree(version: &Version) -> &Tree {
     version.tree(TREE).expect("it was added")
 }
 
-/// A range takes the tables of older runs that it covers whole, by their items and their own ranges, alone or
-/// together with ranges of other runs; not its own run's, a newer one's, or one that reaches beyond it.
+/// A range removes the tables of older runs that it covers completely, by their items and their own ranges,
+/// alone or together with ranges of other runs. It removes no table of its own run or a newer one, and none
+/// that reaches beyond the range.
 #[test]
 fn covered_tables_go() {
     let older: RunOf<'_> = (2, 0, &["b c", "m"]);
@@ -63,9 +64,9 @@ fn covered_tables_go() {
         (&[older, (0, 0, &["x a..bb"]), (0, 0, &["x bb..d"])], &["b"]),
         // Two tables of one run.
         (&[older, (1, 0, &["a a..b\0", "bc b\0..d"])], &["b"]),
-        // The same level, by the number of the run, and what is newer than the range.
+        // The same level, by the run's number, with a run newer than the range.
         (&[(1, 3, &["a b..e"]), (1, 2, &["b"]), (1, 4, &["c"])], &["b"]),
-        // Its own ranges count as what a table has, up to before their end.
+        // Its own ranges count as a table's contents, up to before their end.
         (&[older, (1, 1, &["b b..e"]), (0, 0, &["x b..e"])], &["b", "b"]),
         (&[older, (1, 1, &["b b..e"]), (0, 0, &["x b..d"])], &["b"]),
         (&[older, (1, 1, &["b b.."]), (0, 0, &["x b..z"])], &["b", "m"]),
@@ -76,7 +77,7 @@ fn covered_tables_go() {
     }
 }
 
-/// Tombstones go, without being read, when nothing older that stays is within their bounds.
+/// Tombstones are removed unread if no remaining older table is within their bounds.
 #[test]
 fn tombstones_over_nothing_go() {
     let cases: [(&[RunOf<'_>], &[&str]); 8] = [
@@ -86,7 +87,7 @@ fn tombstones_over_nothing_go() {
         (&[(2, 0, &["d"]), (1, 0, &["c- f-"])], &[]),
         (&[(2, 0, &["f"]), (1, 0, &["c- f-"])], &[]),
         (&[(1, 0, &["c- d"])], &[]),
-        // All that a range covers and the range itself; what is above it stays.
+        // All tables that a range covers, and the range itself; the table above it stays.
         (&[(3, 0, &["d"]), (1, 0, &["c- f-"]), (0, 0, &["a- .."])], &["", "c", "d"]),
         (&[(3, 0, &["d"]), (0, 0, &["a- .."]), (0, 0, &["a- .."]), (0, 0, &["b"])], &["", "", "d"]),
     ];
@@ -95,8 +96,8 @@ fn tombstones_over_nothing_go() {
     }
 }
 
-/// Of a trie go the tables that a clear covers, and that of the clear: the oldest of the root, if it has
-/// nothing but tombstones and nothing is below.
+/// In a trie, the tables that a clear covers are removed, and the clear's own: the oldest of the root, if it
+/// has only tombstones and nothing is below.
 #[test]
 fn cleared_tries_leave_nothing() {
     let mut files = SampleFiles::new();
@@ -121,13 +122,13 @@ fn cleared_tries_leave_nothing() {
     assert_eq!(gone(&[(1, below), (0, older), (0, clear), (0, newer)]), BTreeSet::from([1, 2, 3]));
     assert_eq!(gone(&[(0, clear), (0, deletes)]), BTreeSet::from([3, 4]));
     assert_eq!(gone(&[(0, deletes), (0, newer)]), BTreeSet::from([4]));
-    // What is below may have what they delete, and so may what is older.
+    // Tables below may have the deleted keys, and so may older tables.
     assert_eq!(gone(&[(1, below), (0, deletes)]), BTreeSet::new());
     assert_eq!(gone(&[(0, older), (0, deletes), (0, newer)]), BTreeSet::new());
     assert_eq!(gone(&[(0, newer)]), BTreeSet::new());
 }
 
-/// What a reader finds of a key: its newest item's value.
+/// The newest item's value of a key, as a reader finds it.
 fn found(tree: &Tree, contents: &BTreeMap<(u64, u32), Items>, key: &[u8]) -> Option<Vec<u8>> {
     for run in tree.runs() {
         for placed in run.tables() {
@@ -156,7 +157,7 @@ fn runs() -> impl Strategy<Value = Vec<RandomRun>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// No key of a random tree is found in another state when the tables have gone, and then no other can go.
+    /// No lookup in a random tree changes when the tables are removed, and then no other table is removable.
     #[test]
     fn nobody_misses_them(runs in runs()) {
         let files = Files::new();
@@ -164,7 +165,7 @@ proptest! {
         let mut changes = vec![Change::AddTree(TREE)];
         let mut contents = BTreeMap::new();
         for (number, (items, ranges, level, cut)) in (1u64..).zip(runs) {
-            // A run of two tables: what is before the cut and what is from it on.
+            // A run of two tables: the keys before the cut, and those from the cut on.
             let parts = if level == 0 { vec![(0, LETTERS + 8)] } else { vec![(0, cut), (cut, LETTERS + 8)] };
             for (from, to) in parts {
                 let own: Items = items.iter().filter(|(key, _)| (from..to).contains(key))
@@ -183,7 +184,7 @@ proptest! {
                 if own.is_empty() {
                     continue;
                 }
-                // Deeper is older, whatever the numbers.
+                // A deeper run is older, for any run numbers.
                 let spot = Spot { level, run: if level == 0 { 0 } else { number } };
                 let placed = placed(files.table_with(&own, &within), number);
                 contents.insert(placed.name(), own);

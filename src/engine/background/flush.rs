@@ -1,7 +1,6 @@
-//! One flush: its logs made durable and their ends recorded, its table built and brought into the store.
+//! One flush: syncs its logs, records their ends, builds its table, and installs the table in the store.
 //!
-//! The flush worker calls it, and so do the flushes without that worker: the restart of the log, opening,
-//! closing.
+//! The flush worker uses it. So do flushes outside that worker: the restart of the log, opening and closing.
 
 use crate::base::error::Result;
 use crate::base::sync::{Arc, Ordering};
@@ -16,7 +15,7 @@ use crate::engine::publish::Publisher;
 use crate::engine::publish::edit::{Edit, Origin};
 use crate::engine::slices;
 
-/// Brings what a flush made into the store.
+/// Installs the output of a flush in the store.
 pub(in crate::engine) fn install(
     store: &Publisher,
     output: &FlushOutput,
@@ -24,7 +23,8 @@ pub(in crate::engine) fn install(
     mut edit: Edit<'_>,
 ) -> Result<()> {
     store.sync_directory()?;
-    // Taken before it is asked which trees are there: one dropped after that must not be in the edit.
+    // Take the catalog before the check which trees exist: no tree may be dropped between the check and the
+    // edit.
     let mut catalog = store.catalog.take(&*store.env.threads);
     if let (Some(built), Some(sequences)) = (&output.table, output.sequences) {
         let origin = Origin { sequences, oldest_tombstone_s };
@@ -33,13 +33,13 @@ pub(in crate::engine) fn install(
     store.edit_taken(&mut catalog, edit)
 }
 
-/// Makes the sealed logs durable and has the manifest promise where they end.
+/// Makes the sealed logs durable and records their ends in the manifest.
 pub(in crate::engine) fn promise(store: &Publisher, logs: &[Arc<SealedLog>]) -> Result<()> {
     let mut changes = Vec::new();
     for log in logs.iter().filter(|log| !log.is_promised.load(Ordering::Acquire)) {
         if log.is_durable.get().is_none() {
             store.env.storage.sync(log.file).inspect_err(|error| store.writer.latch(error))?;
-            // A commit may have synced it at the same time: durable twice is durable.
+            // A commit may have synced the log at the same time; then it is marked durable already.
             let _ = log.is_durable.set(());
         }
         changes.push(Change::LogPromised { number: log.file.number, end: log.end });
@@ -52,7 +52,7 @@ pub(in crate::engine) fn promise(store: &Publisher, logs: &[Arc<SealedLog>]) -> 
     Ok(())
 }
 
-/// A flush of these generations, newest first.
+/// Begins a flush of these generations, which are listed newest first.
 pub(in crate::engine) fn begin_flush(store: &Publisher, generations: Vec<Arc<Generation>>) -> Result<Flush> {
     let version = {
         let pin = store.epoch.pin();
@@ -71,7 +71,7 @@ pub(in crate::engine) fn begin_flush(store: &Publisher, generations: Vec<Arc<Gen
     let secret = store.owner.hash_secret();
     let mut flush = Flush::new(storage, store.new_table()?, secret, generations, plan_of);
     flush.set_memory_bytes(store.budget.flush_bytes());
-    // Reads soon look into what was flushed: what is not pinned of it is offered to the cache.
+    // Reads use new tables soon: pages that the budget cannot pin are offered to the cache.
     flush.open_with(store.opening(PageRank::UpperFilters, Otherwise::Offer));
     Ok(flush)
 }

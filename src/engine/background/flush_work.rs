@@ -1,8 +1,8 @@
-//! The flush worker: keeps a log and a generation ready, and turns sealed generations into tables, oldest
+//! The flush worker: keeps a standby log and memtable ready, and turns sealed generations into tables, oldest
 //! first.
 //!
-//! It also removes obsolete files that no reader holds any more (`obsolete`). One thread; a turn is one
-//! bounded piece of work.
+//! It also removes obsolete files that no reader holds (`obsolete`). One thread; a turn is one bounded piece
+//! of work.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
@@ -27,35 +27,35 @@ use crate::engine::publish::edit::Edit;
 
 use super::Scheduler;
 
-/// How soon it is looked again whether readers that were pinned are gone. They tell nobody.
+/// Interval of checks for pinned readers: the end of a pin sends no notification.
 const PINS_NS: u64 = 1_000_000;
 
-/// What is under way.
+/// Work under way.
 #[derive(Default)]
 pub(in crate::engine) struct FlushWork {
     current: Option<(Arc<Sealed>, Flush)>,
-    /// Written beside the live one, which it replaces at the next turn.
+    /// A manifest written beside the live one; the next turn makes it live.
     manifest: Option<ManifestFile>,
     history: Option<History>,
-    /// Why a history file could not be written: the next try comes after the next flush, or when nothing else
-    /// is left to do.
+    /// The error of a failed history write. The next try comes after the next flush, or when no other work is
+    /// left.
     failed_history: Option<Error>,
-    /// Readers that are pinned keep generations that a write buffer is to have the memory of.
+    /// Pinned readers keep generations whose memory a new write buffer needs.
     waits_for_pins: bool,
-    /// A log or memory could not be had: the next try comes after what is being flushed.
+    /// A standby log or memtable could not be made: the next try comes after the current flush.
     has_failed_standby: bool,
-    /// A log that nothing names any more, to be used again under a new uid, and its length.
+    /// A log that the manifest no longer names, kept for reuse under a new uid, and its length.
     old_log: Option<(FileName, u64)>,
     memory: MemoryPart,
     freeing: Freeing,
     removal: RemovalPace,
-    /// While there is anything to flush.
+    /// Held while there is anything to flush.
     need: Option<Need>,
     seen: Vec<Seen>,
 }
 
-/// What is noted of a generation at the first turn that sees it, which a seal brings about: before any write
-/// in it but those that it was replayed with, or soon after.
+/// The time of the first turn that sees a generation. The seal that begins the generation causes this turn,
+/// so it comes before the generation's first write, replayed items apart, or soon after.
 struct Seen {
     generation: Weak<Generation>,
     /// Seconds since 1970.
@@ -75,7 +75,7 @@ impl Job<Scheduler> for FlushWork {
             Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
         };
         if store.writer.latched().is_some() {
-            // Whoever waits for work to be done must hear that none will be.
+            // Wake waiters: background work has stopped.
             store.work.moved.notify();
             return idle(None);
         }
@@ -91,13 +91,13 @@ impl Job<Scheduler> for FlushWork {
                 self.current = None;
                 self.has_failed_standby = false;
                 store.work.set_flushing(false);
-                // What this failed for may be had back.
+                // Dropping covered tables may free the space that this step failed for.
                 let is_full = matches!(error, Error::Full { .. });
                 if is_full && matches!(store.free_covered(), Ok(true)) {
                     return Turn::Again;
                 }
                 store.work.set_error(Kind::Flush, Some(error.clone()));
-                // A writer that waits for room lets go of the log.
+                // A writer that waits for room must release the log.
                 store.writer.set_stuck(Some(error));
                 if is_full && matches!(store.restart_log(), Ok(true)) {
                     return Turn::Again;
@@ -115,7 +115,7 @@ impl Job<Scheduler> for FlushWork {
 }
 
 impl FlushWork {
-    /// Gives up what is under way; the log has the items.
+    /// Abandons the work under way; the logs still hold the items.
     pub(in crate::engine) fn end(&mut self, store: &Scheduler) {
         // Unfinished files are removed.
         self.current = None;
@@ -125,7 +125,7 @@ impl FlushWork {
         self.need = None;
     }
 
-    /// Has the memory that is used from now on taken back from the cache, or says that none is used.
+    /// Takes lent memory back from the cache while there is flush work, and ends that need when none is left.
     fn see_need(&mut self, store: &Scheduler) {
         let is_needed = store.writer.sealed_count() > 0 || self.current.is_some() || self.history.is_some();
         if !is_needed {
@@ -137,7 +137,7 @@ impl FlushWork {
         }
     }
 
-    /// One piece of work; `false` if there is none.
+    /// Does one piece of work; `false` if there is none.
     fn step(&mut self, store: &Scheduler) -> Result<bool> {
         self.waits_for_pins = false;
         if let Some(manifest) = self.manifest.take() {
@@ -155,7 +155,7 @@ impl FlushWork {
                     self.went_well(store);
                     return Ok(true);
                 }
-                // A flush may be what makes room: its log is used again.
+                // A flush may make room: its log is reused.
                 Err(_) if store.writer.latched().is_none() && store.writer.oldest_sealed().is_some() => {
                     self.has_failed_standby = true;
                 }
@@ -173,12 +173,12 @@ impl FlushWork {
             }
             return Ok(true);
         }
-        // Before the next flush, which may leave one more generation to the points alone.
+        // History goes before the next flush, which may leave one more generation held by points alone.
         if self.write_history(store) {
             return Ok(true);
         }
         let Some(sealed) = store.writer.oldest_sealed() else {
-            // What a seal needs is made first.
+            // A seal needs a standby log and memtable: make them first.
             let is_due = self.are_deletes_old(store) || store.writer.holds_large_batch();
             let is_sealed = is_due && (store.writer.try_seal() || Self::wants(store).is_any());
             return if is_sealed { Ok(true) } else { self.wait_for_kept(store) };
@@ -190,22 +190,22 @@ impl FlushWork {
         Ok(true)
     }
 
-    /// What is to be made ready, as far as it may be.
+    /// The standby parts to make now: a memtable only while kept generations leave room for it.
     fn wants(store: &Scheduler) -> Wants {
         let wants = store.writer.wants();
         Wants { memtable: wants.memtable && !store.is_kept_full(), ..wants }
     }
 
-    /// Nothing is left to do: whether a write buffer is wanted for which there is room now.
+    /// Called when no other work is left: returns whether memory for a wanted write buffer has come free.
     ///
     /// # Errors
-    /// Why there is none, if nothing under way will make some.
+    /// The reason for the lack of memory, if no work under way will free any.
     fn wait_for_kept(&mut self, store: &Scheduler) -> Result<bool> {
         if !store.writer.wants().memtable || !store.is_kept_full() {
             return Ok(false);
         }
         if store.writer.awaited.is_given() {
-            // What writers were told before is outdated.
+            // The error that writers got before is outdated.
             store.writer.set_stuck(None);
         }
         store.writer.awaited.begin();
@@ -220,7 +220,8 @@ impl FlushWork {
         if self.waits_for_pins { Ok(false) } else { Err(store.kept_error()) }
     }
 
-    /// One piece of a history file, if one is due. A failure is nobody's: the memory is kept a while longer.
+    /// Writes one piece of a history file, if one is due. A failure is not returned: the memory is only kept
+    /// longer.
     fn write_history(&mut self, store: &Scheduler) -> bool {
         if self.history.is_none() && self.failed_history.is_none() {
             self.history = History::begin(store).unwrap_or_else(|error| self.history_failed(error));
@@ -241,7 +242,7 @@ impl FlushWork {
         None
     }
 
-    /// Notes which generations the present view has.
+    /// Records the time of each generation of the present view that is new.
     fn see_generations(&mut self, store: &Scheduler) {
         self.seen.retain(|seen| seen.generation.strong_count() > 0);
         let pin = store.epoch.pin();
@@ -258,15 +259,15 @@ impl FlushWork {
         self.seen.iter().find(|seen| seen.generation.ptr_eq(&weak))
     }
 
-    /// When a generation was first seen; now, if it is one that no view has had.
+    /// When a turn first saw a generation; the present time if no view has had the generation.
     fn began_s(&self, store: &Scheduler, generation: &Arc<Generation>) -> u64 {
         self.seen_of(generation).map_or_else(|| store.env.clock.unix_s(), |seen| seen.at_s)
     }
 
-    /// Whether deletes have been in the present generation for their share of the bound on them.
+    /// Whether the active generation has held deletes for its share of the bound on their age.
     fn are_deletes_old(&self, store: &Scheduler) -> bool {
         if store.look_at_trees().age_check_ns().is_none() {
-            // No keyspace bounds them.
+            // No keyspace bounds the age of deletes.
             return false;
         }
         let pin = store.epoch.pin();
@@ -295,7 +296,7 @@ impl FlushWork {
         store.writer.awaited.end();
     }
 
-    /// Makes a table of a generation that nobody else knows of, from begin to end.
+    /// Flushes a generation that no other thread knows of, from begin to end.
     pub(in crate::engine) fn flush_whole(&mut self, store: &Scheduler, sealed: &Arc<Sealed>) -> Result<()> {
         let mut flush = begin_flush(store, vec![Arc::clone(&sealed.generation)])?;
         loop {
@@ -308,9 +309,10 @@ impl FlushWork {
         }
     }
 
-    /// Makes what the leader goes on with: an empty generation, a log that the manifest names.
+    /// Makes the standby parts that the write leader continues with: an empty generation, and a log that the
+    /// manifest names.
     fn make_standby(&mut self, store: &Scheduler, wants: Wants) -> Result<()> {
-        // Memory first: a log that the manifest names must not be left over when there is none.
+        // Memory first: a failed allocation must not leave an unused log in the manifest.
         if wants.memtable {
             let (generation, inserter) = store.new_generation(store.budget.generation_bytes as usize)?;
             store.writer.put_standby_memtable(StandbyMemtable { generation, inserter, grant: None });
@@ -318,7 +320,7 @@ impl FlushWork {
         if let Some(NextLog { bytes, least_bytes }) = wants.log {
             let old = match self.take_old_log(store) {
                 Some((old, old_bytes)) if old_bytes == bytes => Some(old),
-                // The length of logs follows what is written: one of another length is of no use any more.
+                // The length of new logs follows the amount written: an old log of another length is useless.
                 other => {
                     other.into_iter().for_each(|(old, _)| store.remove_quietly(old));
                     None
@@ -333,8 +335,8 @@ impl FlushWork {
         Ok(())
     }
 
-    /// Keeps a log that nothing names any more, or the one that is kept, whichever is longer: the next log is
-    /// as long or longer. Removes the other.
+    /// Keeps the longer of two unnamed logs for reuse, this one or the one already kept, and removes the
+    /// other: the next log is at least as long.
     fn keep_longest(&mut self, store: &Scheduler, log: &SealedLog) {
         let is_of_large_batch = log.bytes > store.budget.log_bytes;
         if is_of_large_batch || self.old_log.is_some_and(|(_, bytes)| bytes >= log.bytes) {
@@ -346,7 +348,7 @@ impl FlushWork {
         store.work.recycled_log.store(log.file.number, Ordering::Relaxed);
     }
 
-    /// The log that is kept to be used again, and its length.
+    /// Takes the log that is kept for reuse, with its length.
     fn take_old_log(&mut self, store: &Scheduler) -> Option<(FileName, u64)> {
         let old = self.old_log.take();
         if old.is_some() {
@@ -366,7 +368,7 @@ impl FlushWork {
         let files = output.table.iter().map(|built| built.summary.identity.file);
         let oldest_tombstone_s = self.began_s(store, &sealed.generation);
         install(store, &output, oldest_tombstone_s, edit).inspect_err(|_| store.remove_unnamed(files))?;
-        // Counted before whoever waits for it goes on.
+        // Counters change before callers that wait for the flush go on.
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
         store.writer.flushed(sealed);

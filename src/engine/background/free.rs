@@ -1,17 +1,17 @@
-//! Space that comes back without a flush: tables that range tombstones of write buffers cover whole leave the
+//! Space that comes back without a flush: tables fully covered by range tombstones in write buffers leave the
 //! store by an edit of the manifest.
 //!
-//! So a `clear` or `delete_range` gives the space of what it covers back within a moment, on a full disk too,
-//! where no flush could write its tombstones. The flush worker calls, after commits with range tombstones and
-//! when a disk is full.
+//! So `clear` and `delete_range` free the space of covered tables within a moment. This works on a full disk
+//! too, where no flush could write the tombstones. The flush worker calls it after commits with range
+//! tombstones, and when a disk is full.
 //!
 //! Invariants:
-//! 1. Write buffers are newer than every table (`levels::view`): nobody would find what their tombstones
+//! 1. Write buffers are newer than every table (`levels::view`): no read finds an item that their tombstones
 //!    cover.
-//! 2. The tombstones are durable before the edit. Else a power cut might keep the edit and lose them: no
-//!    prefix of the writes.
-//! 3. No table goes while a checkpoint waits for its flush: its state must not be without what later writes
-//!    deleted.
+//! 2. The tombstones are durable before the edit. Otherwise a power cut could keep the edit and lose the
+//!    tombstones: the state would be no prefix of the writes.
+//! 3. No table leaves while a checkpoint waits for its flush: later deletes must not remove items from the
+//!    checkpoint's state.
 //! 4. Readers of older views keep the files.
 
 use std::collections::BTreeSet;
@@ -30,20 +30,20 @@ use super::work::Kind;
 use crate::engine::publish::catalog::Catalog;
 use crate::engine::publish::edit::Edit;
 
-/// Between two looks passes at least this long,
+/// Minimum pause between two looks at range tombstones.
 const PAUSE_NS_MIN: u64 = 50_000_000;
-/// and so many times what the look took.
+/// Minimum pause as a multiple of the time that the last look took.
 const PAUSE_PER_LOOK: u64 = 20;
 
-/// When range tombstones were last looked at.
+/// When range tombstones are looked at next.
 #[derive(Default, Debug)]
 pub(in crate::engine) struct Freeing {
     next_ns: u64,
 }
 
 impl Freeing {
-    /// Frees what newer range tombstones cover, if it is time; how long it is until they are looked at again,
-    /// if they are to be.
+    /// Drops tables covered by newer range tombstones, if a look is due. Returns the time until the next
+    /// look; `None` if no look is pending.
     pub(in crate::engine) fn turn(&mut self, store: &Scheduler) -> Option<u64> {
         let now_ns = store.env.clock.now_ns();
         if store.writer.has_new_ranges() && now_ns >= self.next_ns {
@@ -59,7 +59,7 @@ impl Freeing {
     }
 }
 
-/// Write buffers that have range tombstones with sequences up to a bound.
+/// Write buffers that have range tombstones with sequence numbers up to a bound.
 struct RangesInMemory {
     generations: Vec<Arc<Generation>>,
     bound: Sequence,
@@ -70,7 +70,7 @@ impl RangesInMemory {
         self.generations.iter().flat_map(|generation| generation.range_trees()).collect()
     }
 
-    /// How far one of them goes on over a key, if any covers it.
+    /// The farthest end of the range tombstones that cover a key, if any covers it.
     fn end_over(&self, tree: TreeId, key: &[u8]) -> Option<&[u8]> {
         let ends = self.generations.iter().map(|generation| generation.range_end_over(tree, key, self.bound));
         ends.fold(None, farther)
@@ -78,15 +78,16 @@ impl RangesInMemory {
 }
 
 impl Scheduler {
-    /// Takes tables out of the store that range tombstones in write buffers cover; whether there were any.
+    /// Removes tables from the store that range tombstones in write buffers cover. Returns whether there were
+    /// any.
     ///
     /// # Errors
-    /// `Full` if the manifest has no room for the edit; what latched the store.
+    /// `Full` if the manifest has no room for the edit; the error that latched the store.
     pub(in crate::engine) fn free_covered(&self) -> Result<bool> {
         let newer = self.ranges_in_memory();
         let mut has_freed = false;
         for tree in newer.trees() {
-            // Taken before the tables are chosen: a merge would replace them.
+            // Claim the tree before the tables are chosen: a merge would replace them.
             if !self.work.begin_merge(tree) {
                 self.writer.want_look_at_ranges();
                 continue;
@@ -99,7 +100,7 @@ impl Scheduler {
     }
 
     fn ranges_in_memory(&self) -> RangesInMemory {
-        // Before the view: what is visible by now is in it, or in its tables.
+        // Before the view: every tombstone visible by now is in the view, or in its tables.
         let bound = self.writer.visible();
         let pin = self.epoch.pin();
         let mut generations = self.views.load(&pin).get().generations.clone();
@@ -132,8 +133,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Makes what is in the logs durable, beside whoever leads commits. A log is there as long as the catalog
-    /// that names it is held.
+    /// Syncs the logs, beside the thread that leads commits. A log exists as long as the catalog that names
+    /// it is held.
     fn sync_named_logs(&self, catalog: &Catalog) -> Result<()> {
         for (number, log) in &catalog.state.logs {
             let synced = self.env.storage.sync(log.file(*number));
@@ -142,8 +143,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// After an edit that lets files go: what a full disk stopped is tried again at once, and nobody is told
-    /// of the old attempt.
+    /// After an edit that releases files: retries at once the work that a full disk stopped, and clears the
+    /// error of the old attempt.
     pub(in crate::engine) fn retry_when_freed(&self) {
         if matches!(self.work.error_of(Kind::Flush), Some(Error::Full { .. })) {
             self.work.set_error(Kind::Flush, None);
@@ -154,7 +155,7 @@ impl Scheduler {
     }
 }
 
-/// The tables of a tree that range tombstones in memory, or those of the tree's own, cover.
+/// The tables of a tree that range tombstones cover, either those in memory or the tree's own.
 fn covered_names(view: &Arc<View>, tree: TreeId, newer: &RangesInMemory) -> Vec<(u64, u32)> {
     let Some(tables) = view.version.tree(tree) else { return Vec::new() };
     covered(tables, |key| newer.end_over(tree, key)).map(Placed::name).collect()

@@ -1,21 +1,21 @@
-//! History: what snapshots and iterators still see of write buffers that are flushed, written to files of
-//! their own so that the memory can be given back.
+//! History: items of flushed write buffers that snapshots and iterators still see, written to private files
+//! so that the memory of the write buffers can be freed.
 //!
-//! Past a sixteenth of the budget, after a flush and before the next one, the flush worker takes the oldest
-//! generation that points keep, and writes the layers that they read of it (`write::layers`) to one private
-//! file. Each point then reads from its own version with its layers on top, as runs of level 0. No manifest
-//! names the file: it goes with its last reader, or when the store is opened next. Iterators hold no view
-//! between their steps, so the memory is free at once.
+//! The flush worker writes history once kept generations exceed a sixteenth of the budget, after a flush and
+//! before the next one. It takes the oldest generation that points keep, and writes the layers that they read
+//! of it (`write::layers`) to one private file. Each point then reads from its own version with its layers on
+//! top, as runs of level 0. No manifest names the file: it is removed with its last reader, or when the store
+//! is opened next. Iterators hold no view between their steps, so the memory is free at once.
 //!
-//! While generations that are kept take more than their part, no further write buffer is made. Writers that
-//! need one wait for history, and for readers that are pinned; where history cannot be written, or nothing
-//! that is known keeps the generations, they are refused.
+//! No further write buffer is made while kept generations exceed their part of the budget. Writers that need
+//! one wait for history, and for pinned readers. They are refused where history cannot be written, or where
+//! no known reader keeps the generations.
 //!
 //! Invariants:
-//! 1. The generation replaced is the oldest of the point's view, so that what is left in memory is newer than
-//!    every table.
-//! 2. Each file made frees the points that were alive when it was begun of a generation, so the work ends.
-//! 3. Bounds are final: no point is made that sees a part of a generation which takes no more writes.
+//! 1. The replaced generation is the oldest of the point's view, so the generations left in memory are newer
+//!    than every table.
+//! 2. Each file frees a generation for all points that were alive when the file was begun, so the work ends.
+//! 3. Bounds are final: no new point sees only a part of a generation that takes no more writes.
 
 use std::collections::BTreeMap;
 
@@ -34,29 +34,29 @@ use super::Scheduler;
 use crate::engine::publish::snapshot::Point;
 use crate::engine::slices;
 
-/// Part of the budget that flushed generations may keep.
+/// History is due once flushed generations keep more than one such part of the budget.
 const KEPT_SHARE: u64 = 16;
 
 /// A file being written for the points that keep a generation.
 pub(in crate::engine) struct History {
     generation: Arc<Generation>,
     layers: Arc<Layers>,
-    /// `None` if no point sees anything of the generation.
+    /// `None` if no point sees any item of the generation.
     flush: Option<LayersFlush>,
 }
 
-/// What a point sees of a generation.
+/// The part of a generation that a point sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seen {
     Nothing,
     UpTo(Sequence),
 }
 
-/// The layers of a file, as tables.
+/// The tables of each layer of a file.
 type Placing = BTreeMap<Layer, Vec<Placed>>;
 
 impl History {
-    /// Work that is due; `None` if little is kept, or nothing that a file could replace.
+    /// Begins work that is due; `None` if little memory is kept, or no file could replace a kept generation.
     pub(in crate::engine) fn begin(store: &Scheduler) -> Result<Option<History>> {
         if store.kept_bytes() * KEPT_SHARE <= store.budget.memory_bytes {
             return Ok(None);
@@ -74,7 +74,7 @@ impl History {
             let items = generation.items();
             let shape_of = |tree: TreeId| {
                 let settings = store.keyspace_of(tree).map(|one| one.settings());
-                // A point may see a keyspace that was dropped since.
+                // A point may see a keyspace that has been dropped since.
                 let is_seen = settings.is_some() || points.iter().any(|point| store.has_tree(point, tree));
                 is_seen.then(|| slices::of_flush(&settings.unwrap_or_default(), None, items))
             };
@@ -91,7 +91,7 @@ impl History {
         self.flush.as_ref().map_or(0, LayersFlush::memory_bytes)
     }
 
-    /// Does the next piece.
+    /// Does the next piece of work.
     pub(in crate::engine) fn turn(&mut self, store: &Scheduler) -> Result<Progress<()>> {
         let mut placing = Placing::new();
         if let Some(flush) = &mut self.flush {
@@ -117,7 +117,7 @@ impl History {
             table.account(&store.pages);
             let (after, last_sequence) = self.layers.sequences(*layer);
             let first_sequence = first.max(after + 1);
-            // Nothing is ever picked of a snapshot's version.
+            // No merge is ever picked from a snapshot's version.
             let (oldest_tombstone_s, tombstones_dense) = (0, 0);
             let placed =
                 Placed { table, first_sequence, last_sequence, oldest_tombstone_s, tombstones_dense };
@@ -126,10 +126,10 @@ impl History {
         Ok(placing)
     }
 
-    /// Has the points that keep the generation read from the layers.
+    /// Makes the points that keep the generation read from the layers.
     fn replace(&self, store: &Scheduler, placing: &Placing) {
-        // Points that read the same go on sharing a view. The old one is held, so that no other has its
-        // address meanwhile.
+        // Points that share a view and see the same items go on sharing a view. The old view is held, so that
+        // no new view gets its address meanwhile.
         let mut made: BTreeMap<_, (Arc<View>, Arc<View>)> = BTreeMap::new();
         for point in store.points.alive() {
             let view = store.view_of(&point);
@@ -140,7 +140,7 @@ impl History {
                 Seen::Nothing => Vec::new(),
                 Seen::UpTo(bound) => match self.layers.seen_at(bound) {
                     Some(layers) => layers,
-                    // It was not listed yet when the file was begun.
+                    // The point was not listed yet when the file was begun.
                     None => continue,
                 },
             };
@@ -151,12 +151,12 @@ impl History {
             });
             point.replace(Arc::clone(next));
         }
-        // What the points kept is deferred to the epoch.
+        // The epoch frees the views that the points held.
         store.epoch.collect();
     }
 }
 
-/// What a point with that bound sees of a generation.
+/// The part of a generation that a point with that bound sees.
 fn seen(generation: &Generation, bound: Sequence) -> Seen {
     match generation.sequences() {
         Some((first, last)) if first <= bound => Seen::UpTo(last.min(bound)),
@@ -164,7 +164,7 @@ fn seen(generation: &Generation, bound: Sequence) -> Seen {
     }
 }
 
-/// A view with layers in the place of its oldest generation.
+/// A copy of a view with layers in the place of its oldest generation.
 fn replaced(store: &Scheduler, view: &View, placing: &Placing, layers: &[Layer]) -> View {
     let mut changes = Vec::new();
     let mut added: Vec<TreeId> = Vec::new();
@@ -172,10 +172,11 @@ fn replaced(store: &Scheduler, view: &View, placing: &Placing, layers: &[Layer])
         let tree = placed.table.tree();
         if view.version.tree(tree).is_none() && !added.contains(&tree) {
             if store.keyspace_of(tree).is_none() {
-                // Dropped before the view was pinned, with items in memory: it stays dropped.
+                // The keyspace was dropped before the view was pinned, with items in memory: it stays
+                // dropped.
                 continue;
             }
-            // Made after the version, with items in its newest generation.
+            // The tree was made after the version; its items are in the view's newest generation.
             changes.push(Change::AddTree(tree));
             added.push(tree);
         }
@@ -190,7 +191,7 @@ fn replaced(store: &Scheduler, view: &View, placing: &Placing, layers: &[Layer])
 }
 
 impl Scheduler {
-    /// The oldest generation that is flushed and that points keep, and these points.
+    /// The oldest flushed generation that points keep, and these points.
     fn oldest_kept(&self) -> Option<(Arc<Generation>, Vec<Arc<Point>>)> {
         let pin = self.epoch.pin();
         let current = self.views.load(&pin).get();
@@ -232,18 +233,18 @@ impl Scheduler {
         outside.saturating_sub(standby)
     }
 
-    /// Whether flushed generations keep so much that no further write buffer may be made.
+    /// Whether flushed generations keep so much memory that no further write buffer may be made.
     pub(in crate::engine) fn is_kept_full(&self) -> bool {
         self.kept_bytes() > self.cache.reserve().limit_bytes(Role::Kept)
     }
 
-    /// What is told then if nothing under way gives any of it back.
+    /// The error for writers if no work under way frees kept memory.
     pub(in crate::engine) fn kept_error(&self) -> Error {
         let wanted = self.kept_bytes() + self.budget.generation_bytes;
         self.cache.reserve().refusal(Role::Kept, wanted)
     }
 
-    /// Has the cache leave as much memory as flushed generations keep.
+    /// Makes the cache leave as much memory as flushed generations keep.
     pub(in crate::engine) fn lend_to_kept(&self) {
         let bytes = self.kept_bytes();
         self.kept.lock().set(bytes);

@@ -1,4 +1,4 @@
-//! Looks at trees for the merge queue: which merge of a tree is due, and how far the tree is behind.
+//! Looks at trees for the merge queue: which merge of a tree is due, and how far its merges are behind.
 
 use crate::base::error::Error;
 use crate::base::id::TreeId;
@@ -17,21 +17,22 @@ use super::merge_queue::{
 use super::shapes::shape;
 use super::work::Kind;
 
-/// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
+/// Level-0 runs at which writers are slowed most, as a multiple of the runs that start a merge.
 const LEVEL0_RUNS_HIGH: u64 = 4;
-/// Runs of a trie's root, as a multiple of `ROOT_RUNS_MAX`, at which writers are slowed most: 24.
+/// Runs of a trie's root at which writers are slowed most, as a multiple of `ROOT_RUNS_MAX`: 24.
 const ROOT_RUNS_HIGH: u64 = 2;
 
-/// What a look at a tree's shape finds.
+/// The result of a look at a tree's shape.
 struct Looked {
     task: Option<Task>,
-    /// The task is a part of the full merge that is wanted.
+    /// The task is a part of the wanted full merge.
     is_full: bool,
     is_due: bool,
     /// Bytes of the task's inputs.
     input_bytes: u64,
     debt_bytes: u64,
-    /// Flushed runs, those at which writers begin to be slowed, and how many times that slows them most.
+    /// Level-0 or root runs; the number at which writers begin to be slowed; the multiple of that number at
+    /// which they are slowed most.
     runs: usize,
     runs_low: usize,
     runs_high: u64,
@@ -60,7 +61,7 @@ fn look_at_trie(trie: &Trie, settings: &PushSettings, wanted: Option<&FullMerge>
     let is_due = due.is_some();
     let full = wanted.and_then(|wanted| push::full(trie, settings.table_bytes, wanted.upto));
     let is_full = full.is_some();
-    // The full merge goes first, or what is written meanwhile would keep it; but the root must not grow.
+    // The full merge goes first, or new writes would hold it up; but the root must not grow.
     let picked = if push::is_root_long(trie) { due.or(full) } else { full.or(due) };
     let inputs = picked.iter().flat_map(|push| push.inputs(trie));
     Looked {
@@ -76,7 +77,7 @@ fn look_at_trie(trie: &Trie, settings: &PushSettings, wanted: Option<&FullMerge>
 }
 
 impl Scheduler {
-    /// Looks at the trees that have changed, and at those whose time has come; what is known of all then.
+    /// Looks at trees that have changed or whose next look is due; returns the merge queue.
     pub(in crate::engine) fn look_at_trees(&self) -> MutexGuard<'_, KnownTrees> {
         let mut known = self.known_trees.lock();
         let (is_awaited, now_ns) = (self.work.is_awaited(), self.env.clock.now_ns());
@@ -99,7 +100,7 @@ impl Scheduler {
         #[cfg(test)]
         crate::base::visits::count();
         known.forget(id);
-        // Before the version: only a later one can tell that it is done.
+        // Before the version: only a later version can tell that the full merge is done.
         let wanted_full = self.work.wanted_full(id);
         let keyspace = self.keyspace_of(id);
         let error = self.work.error_of(Kind::Merge(id));
@@ -130,7 +131,7 @@ impl Scheduler {
             if let (Some(wanted), false, false) = (&wanted_full, is_full, self.work.is_merging(id)) {
                 self.work.full_done(id, wanted);
             }
-            // One with a damaged table would fail again, and keep the others from being merged.
+            // A tree with a damaged table would fail again, and keep other trees from being merged.
             task.filter(|_| !is_damaged).map(|task| ((error.is_none(), debt_bytes), Due::Merge(task)))
         } else {
             Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(unseen.to_vec())))
@@ -140,7 +141,7 @@ impl Scheduler {
         let joint_bytes = Some(bytes).filter(|bytes| is_joint && *bytes <= JOINT_TREE_BYTES_MAX);
         let (runs, low) = (runs as u64, runs_low as u64);
         self.writer.pressures.set_tree(id, pace::pressure(runs, low, low * looked.runs_high));
-        // In a trie the bound is not kept: its tombstones go where nothing older is below them.
+        // Tries do not keep the bound: their tombstones are dropped where no older item is below them.
         let within_s = if tree.trie().is_none() { settings.delete_persist_within_s } else { 0 };
         let has_tombstones = || tree.tables().any(|(_, placed)| placed.oldest_tombstone_s > 0);
         let age_look_ns = (within_s > 0 && has_tombstones()).then(|| now_ns + age_check_ns(within_s));
@@ -152,7 +153,8 @@ impl Scheduler {
                 due,
                 joint_bytes,
                 is_due: !unseen.is_empty() || is_due,
-                // No haste would help a tree whose merges fail, and it would disturb the reads of others.
+                // Faster merges would not help a tree whose merges fail, and would disturb reads of other
+                // trees.
                 debt_bytes: if error.is_none() { debt_bytes } else { 0 },
                 flushes_left: if error.is_none() { (low + 1).saturating_sub(runs) } else { u64::MAX },
                 within_s,

@@ -1,18 +1,18 @@
-//! The merge queue: of each tree which merge is due and how far it is behind, as it was when the tree was
-//! last looked at.
+//! The merge queue: for each tree the merge that is due, and how far the tree is behind, as of the last look
+//! at the tree.
 //!
-//! A look picks a tree's next merge. Trees are looked at when something has changed that the answer depends
-//! on, so that a merge costs looks at what it changed, however many trees there are. Merge workers take the
-//! most pressing tree from here; pacing and the slowing of writers take their sums. Any thread.
+//! A look picks a tree's next merge. A tree is looked at when an input of that choice has changed. So a merge
+//! costs looks at the trees that it changed, however many trees there are. Merge workers take the most urgent
+//! tree from the queue; pacing and the slowdown of writers take its sums. Any thread.
 //!
 //! Invariants:
-//! 1. A change notes its tree after it can be seen: of the tree's tables, its settings, its policy, its
-//!    error, what someone wants of it, and whether it is being merged. So a look sees it, or another one
-//!    follows.
-//! 2. An answer that time changes has the time of its next look.
-//! 3. While someone waits for merges, trees that are not at rest are merged like those that are: all of them
-//!    are looked at when that begins and ends, and no others.
-//! 4. It keeps no table of any version: trees are known by weak references.
+//! 1. A change notes its tree after the change is visible: of the tree's tables, settings, merge policy or
+//!    error, of the full merge wanted of it, and of whether it is being merged. So a look sees the change, or
+//!    another look follows.
+//! 2. An answer that changes with time has the time of its next look.
+//! 3. While a caller waits for merges, trees that are not at rest are merged like trees at rest. All such
+//!    trees, and no others, are looked at when the wait begins and ends.
+//! 4. The queue keeps no table of any version: it holds trees by weak references.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,20 +27,20 @@ use crate::engine::publish::edit::TableName;
 use crate::io::pace::Debt;
 use crate::levels::version::Tree;
 
-/// The ages of deletes are looked at this often within the bound on them, and at least every hour.
+/// The ages of deletes are checked this often within the bound on them, and at least every hour.
 const AGE_CHECKS: u64 = 64;
 const AGE_CHECK_S_MAX: u64 = 3600;
 
-/// A merge that reads at most this much of a tree fits a joint merge, which reads at most that much.
+/// Most bytes that a merge may read of one tree to fit a joint merge, and that a joint merge may read.
 pub(super) const JOINT_TREE_BYTES_MAX: u64 = 1 << 20;
 const JOINT_BYTES_MAX: u64 = 32 << 20;
-/// Cost of each tree on top of its bytes: it bounds the number of trees in a joint merge.
+/// Cost of each tree beyond its bytes: it bounds the number of trees in a joint merge.
 pub(super) const TREE_COST_BYTES: u64 = 8 << 10;
 
-/// What is due in a tree.
+/// The work that is due in a tree.
 #[derive(Clone, Debug)]
 pub(in crate::engine) enum Due {
-    /// These can go.
+    /// These tables can be dropped.
     Drop(Vec<TableName>),
     Merge(Task),
 }
@@ -48,9 +48,9 @@ pub(in crate::engine) enum Due {
 /// A merge or a move.
 #[derive(Clone, Debug)]
 pub(in crate::engine) enum Task {
-    /// Between levels.
+    /// A merge or move between levels.
     Pick(Pick),
-    /// Between nodes.
+    /// A merge or move between nodes of a trie.
     Push(Push),
 }
 
@@ -63,37 +63,38 @@ impl Task {
     }
 }
 
-/// How pressing something is: most of all what costs no reads, and what failed after all others.
+/// Urgency: whether the work has not failed, and bytes of debt. Drops are most urgent, since they cost no
+/// reads; failed work is least urgent.
 pub(super) type Weight = (bool, u64);
 
-/// What the last look at a tree found.
+/// The result of the last look at a tree.
 #[derive(Debug)]
 pub(super) struct KnownTree {
     pub(super) tree: Weak<Tree>,
     pub(super) due: Option<(Weight, Due)>,
     /// Input bytes of the due merge, if it is small enough for a joint merge.
     pub(super) joint_bytes: Option<u64>,
-    /// Something is due whether it can be done or not.
+    /// Work is due, whether it can be done or not.
     pub(super) is_due: bool,
     pub(super) debt_bytes: u64,
-    /// Flushes until its writers begin to be slowed.
+    /// Flushes until the tree's writers begin to be slowed.
     pub(super) flushes_left: u64,
     /// Bound on the ages of its deletes in seconds; 0: none.
     pub(super) within_s: u64,
-    /// It does not rest yet, and is merged otherwise then.
+    /// The tree is not at rest yet; at rest it is merged by another policy.
     pub(super) is_restless: bool,
     pub(super) next_look_ns: Option<u64>,
 }
 
-/// The merge queue: all trees that were looked at, and what they come to together.
+/// The merge queue: all trees that were looked at, and their sums.
 #[derive(Default, Debug)]
 pub(in crate::engine) struct KnownTrees {
     trees: BTreeMap<TreeId, KnownTree>,
-    /// By what can be done, the most pressing last; of equal ones the first tree.
+    /// Trees with work that can be done, the most urgent last; of equal ones the lowest id is last.
     by_weight: BTreeSet<(Weight, Reverse<TreeId>)>,
     /// Trees whose due merges fit a joint merge.
     joint: BTreeSet<TreeId>,
-    /// Those of which tables can go.
+    /// Trees with tables that can be dropped.
     droppable: BTreeSet<TreeId>,
     due_count: usize,
     pub(super) by_next_look: BTreeSet<(u64, TreeId)>,
@@ -101,7 +102,7 @@ pub(in crate::engine) struct KnownTrees {
     debt_bytes: u128,
     by_flushes_left: BTreeSet<(u64, TreeId)>,
     by_age_bound: BTreeSet<(u64, TreeId)>,
-    /// Someone waited for merges at the last look.
+    /// A caller waited for merges at the last look.
     pub(super) was_awaited: bool,
     /// Looks at a tree so far.
     pub(super) looks: u64,
@@ -148,13 +149,13 @@ impl KnownTrees {
         self.trees.insert(id, known);
     }
 
-    /// The tree with the most pressing work of those that are free.
+    /// The tree with the most urgent work of those that are free.
     pub(in crate::engine) fn most_pressing(&self, is_free: impl Fn(TreeId) -> bool) -> Option<TreeId> {
         self.by_weight.iter().rev().map(|(_, Reverse(id))| *id).find(|id| is_free(*id))
     }
 
-    /// A tree, and others whose merges can be done with its own: those that come after it, whose slices
-    /// mostly lie behind its own in the same files.
+    /// A tree, and other trees whose merges can be done with its own. Trees with greater ids come first:
+    /// their slices mostly follow this tree's in the same files.
     pub(in crate::engine) fn joint(&self, first: TreeId) -> Vec<TreeId> {
         let mut left_bytes = JOINT_BYTES_MAX;
         let mut has_room = |id: &TreeId| {
@@ -171,14 +172,14 @@ impl KnownTrees {
         iter::once(first).chain(others.copied().take_while(has_room)).collect()
     }
 
-    /// What is due in a tree, if it is as it was when it was looked at.
+    /// The work due in a tree, if the tree has not changed since the last look.
     pub(in crate::engine) fn due_in(&self, tree: &Arc<Tree>) -> Option<Due> {
         let known = self.trees.get(&tree.id)?;
         let is_same = std::ptr::eq(known.tree.as_ptr(), Arc::as_ptr(tree));
         known.due.as_ref().filter(|_| is_same).map(|(_, due)| due.clone())
     }
 
-    /// Whether tables of a free tree can go.
+    /// Whether a free tree has tables that can be dropped.
     pub(in crate::engine) fn can_drop(&self, is_free: impl Fn(TreeId) -> bool) -> bool {
         self.droppable.iter().any(|id| is_free(*id))
     }
@@ -187,7 +188,7 @@ impl KnownTrees {
         self.due_count > 0
     }
 
-    /// What pacing is told.
+    /// The debt of all trees, for pacing.
     pub(in crate::engine) fn debt(&self) -> Debt {
         Debt {
             bytes: u64::try_from(self.debt_bytes).unwrap_or(u64::MAX),
@@ -200,8 +201,8 @@ impl KnownTrees {
         self.by_next_look.first().map(|(ns, _)| *ns)
     }
 
-    /// After how long without other work the ages of deletes are to be looked at; `None` if no keyspace
-    /// bounds them.
+    /// Time without other work after which the ages of deletes are checked; `None` if no keyspace bounds
+    /// them.
     pub(in crate::engine) fn age_check_ns(&self) -> Option<u64> {
         self.by_age_bound.first().map(|(within_s, _)| age_check_ns(*within_s))
     }

@@ -1,9 +1,10 @@
 //! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and
-//! looks again. Tables that can go without being read go first, and a merge of nothing but such is given up.
+//! looks again. Tables that can be dropped unread go first, and a merge of nothing but such tables is
+//! abandoned.
 //!
 //! Small merges that are due in many trees run as one joint merge, which shares files and has one edit: a
 //! merge of a few KiB costs little more than its file, its syncs and its edit. A tree whose merge has failed
-//! is merged alone, so that it stops no other.
+//! is merged alone, so that it stops no other tree.
 
 use std::collections::BTreeSet;
 
@@ -34,46 +35,46 @@ use crate::engine::slices;
 
 use super::Scheduler;
 
-/// What is under way.
+/// The state of a merge worker.
 pub(in crate::engine) struct MergeWork {
     files: Arc<dyn NewFiles>,
     current: Option<Merging>,
     /// The tree that was chosen last.
     tree: Option<TreeId>,
     memory: MemoryPart,
-    /// What the merge under way did last.
+    /// The last quantum of the merge under way.
     last: Quantum,
-    /// It was counted as one that had to wait.
+    /// `last` is counted as a quantum after which the merge had to wait.
     has_waited: bool,
 }
 
 struct Merging {
     /// One part for each tree, in ascending order.
     parts: Vec<Merged>,
-    /// Memory it was granted.
+    /// Memory granted to the merge.
     granted_bytes: u64,
     job: MergeJob,
     _need: Need,
 }
 
-/// The part of a merge that belongs to one tree: its inputs and the place of its output.
+/// The part of a merge that belongs to one tree: its inputs, and the target of its output.
 struct Merged {
     tree: TreeId,
     inputs: Vec<Placed>,
-    /// The newest table of the tree when it was last looked at: only flushes change a tree being merged.
+    /// The newest table of the tree at the last check: only flushes change a tree that is being merged.
     newest: Option<TableName>,
     target: Target,
 }
 
-/// Where the output goes, from the tree in which the merge was chosen: until it ends, nothing else changes
-/// the runs there.
+/// The target of the output, in the tree from which the merge was chosen. No other work changes the runs
+/// there until the merge ends.
 struct Target {
     tree: Arc<Tree>,
     task: Task,
 }
 
 impl Target {
-    /// Of a table that begins with this key. `moved`: runs that went there before it.
+    /// The spot of a table that begins with this key. `moved`: number of runs that went there before it.
     fn spot(&self, min: &[u8], moved: u64) -> Spot {
         match &self.task {
             Task::Pick(pick) => output(&self.tree, pick),
@@ -82,13 +83,13 @@ impl Target {
     }
 }
 
-/// What beginning a merge came to.
+/// The outcome of beginning a merge.
 enum Started {
     /// A job is under way.
     Job,
-    /// It was a move, or nothing is left to do.
+    /// The merge was a move, or no work is left.
     Done,
-    /// Other merges have the memory.
+    /// Other merges hold the memory.
     Postponed,
 }
 
@@ -107,7 +108,7 @@ impl Job<Scheduler> for MergeWork {
             return idle(seen, None);
         }
         if self.current.as_mut().is_some_and(|merging| is_vain(store, merging)) {
-            // Nobody wants this, and its files wait for it.
+            // The merge is obsolete, and its input files cannot be removed until it ends.
             self.stop(store);
         }
         let wait_ns = self.wait_ns(store);
@@ -121,7 +122,7 @@ impl Job<Scheduler> for MergeWork {
             Ok(false) => idle(seen, None),
             Err(error) => {
                 let failed = self.current.as_ref().and_then(|merging| merging.job.tree()).or(self.tree);
-                // Of a keyspace that was dropped nothing can fail.
+                // Work on a dropped keyspace cannot fail.
                 if let Some(tree) = failed.filter(|tree| store.keyspace_of(*tree).is_some()) {
                     store.work.set_error(Kind::Merge(tree), Some(error));
                 }
@@ -142,13 +143,13 @@ impl Job<Scheduler> for MergeWork {
 }
 
 impl MergeWork {
-    /// `files`: the names of what its merges make.
+    /// `files`: the names of the files that its merges make.
     pub(in crate::engine) fn new(files: Arc<dyn NewFiles>) -> MergeWork {
         let (memory, last) = (MemoryPart::default(), Quantum::default());
         MergeWork { files, current: None, tree: None, memory, last, has_waited: false }
     }
 
-    /// How long the next quantum has to wait.
+    /// Time until the next quantum may run.
     fn wait_ns(&mut self, store: &Scheduler) -> u64 {
         let now_ns = store.env.clock.now_ns();
         let due_ns = store.pacer.due_ns(now_ns, self.last, store.haste());
@@ -159,7 +160,7 @@ impl MergeWork {
         wait_ns
     }
 
-    /// One piece of work; `false` if there is none.
+    /// Does one piece of work; `false` if there is none.
     fn step(&mut self, store: &Scheduler) -> Result<bool> {
         let Some(merging) = &mut self.current else {
             return Ok(self.begin(store)? || store.sketch_more());
@@ -167,7 +168,7 @@ impl MergeWork {
         let began_ns = store.env.clock.now_ns();
         let before_bytes = merging.job.bytes_done();
         let progress = merging.job.turn()?;
-        // The end of a table may take less than was thought.
+        // The end of a table may take fewer bytes than estimated.
         let bytes = merging.job.bytes_done().saturating_sub(before_bytes);
         (self.last, self.has_waited) = (Quantum { began_ns, bytes }, false);
         store.pacer.merged(self.last);
@@ -264,7 +265,7 @@ impl MergeWork {
     }
 }
 
-/// The trie of the tree of a push.
+/// The trie of a push's tree.
 fn trie(tree: &Tree) -> &Trie {
     tree.trie().expect("a push is of a trie")
 }
@@ -288,7 +289,7 @@ fn part<'t>(tree: &'t Tree, part: &Part) -> &'t [Placed] {
     &tree.levels()[part.level][part.run].tables()[part.tables.clone()]
 }
 
-/// The run that it makes or adds to.
+/// The run that the pick makes or adds to.
 fn output(tree: &Tree, pick: &Pick) -> Spot {
     let run = match pick.output_run {
         OutputRun::New => tree.next_run_number(pick.output_level),
@@ -301,10 +302,10 @@ fn plan_of(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, task: &Task) -> 
     match task {
         Task::Pick(pick) => {
             let mut plan = plan_of_pick(keyspace, tree, pick);
-            // Algorithm 1 of TridentKV trains while fewer than eight writers write: what counts is that they
-            // do not wait.
+            // Algorithm 1 of TridentKV trains while fewer than eight writers write. Its aim is that no writer
+            // waits: here models are trained while no writer is slowed.
             let is_calm = || store.writer.pressures.worst() == 0;
-            // Sketches take less than models.
+            // Sketches take less memory than models.
             let is_sketched = || tree.tables().any(|(_, placed)| placed.table.sketches_bytes() > 0);
             let lacks_pages = store.pages.is_short(tree.id) && !is_sketched();
             if slices::is_index_adaptive(&keyspace.settings()) && lacks_pages && is_calm() {
@@ -367,7 +368,7 @@ impl Chosen {
     }
 }
 
-/// The most pressing work, taken for this worker: of one tree, or if it is small of others beside it.
+/// Claims the most urgent work for this worker: of one tree or, if it is small, of other trees too.
 fn choose(store: &Scheduler) -> Option<Chosen> {
     loop {
         let known = store.look_at_trees();
@@ -375,7 +376,7 @@ fn choose(store: &Scheduler) -> Option<Chosen> {
         let mut picked = Vec::new();
         for id in known.joint(first) {
             if !store.work.begin_merge(id) {
-                // Another worker was quicker.
+                // Another worker claimed the tree first.
                 continue;
             }
             let tree = {
@@ -385,7 +386,7 @@ fn choose(store: &Scheduler) -> Option<Chosen> {
             match tree.and_then(|tree| known.due_in(&tree).map(|due| (tree, due))) {
                 Some((tree, Due::Merge(pick))) => picked.push((tree, pick)),
                 Some((_, Due::Drop(names))) => return Some(Chosen::Drop(id, names)),
-                // It has changed since it was looked at.
+                // The tree has changed since the last look.
                 None => {
                     store.work.postpone_merges(&[id]);
                     store.changed_trees.note(id);
@@ -399,7 +400,7 @@ fn choose(store: &Scheduler) -> Option<Chosen> {
     }
 }
 
-/// Whether tables can go now: that need not wait for what merges read and wrote.
+/// Whether tables can be dropped now: a drop need not wait for the pacing of merges.
 fn can_drop(store: &Scheduler) -> bool {
     store.look_at_trees().can_drop(|tree| !store.work.is_merging(tree))
 }
@@ -408,8 +409,8 @@ fn newest(tree: &Tree) -> Option<TableName> {
     Some(tree.runs().next()?.tables()[0].name())
 }
 
-/// Whether nothing will be left of a merge under way: its trees were dropped, or what was flushed meanwhile
-/// covers all that it reads.
+/// Whether a merge under way is obsolete: its trees were dropped, or range tombstones flushed meanwhile cover
+/// all its inputs.
 fn is_vain(store: &Scheduler, merging: &mut Merging) -> bool {
     let version = {
         let pin = store.epoch.pin();
@@ -428,7 +429,7 @@ fn is_vain(store: &Scheduler, merging: &mut Merging) -> bool {
     merging.parts.iter_mut().all(is_vain)
 }
 
-/// Takes tables out of a tree.
+/// Removes tables from a tree.
 fn drop_tables(store: &Scheduler, tree: TreeId, names: &[TableName]) -> Result<()> {
     let mut catalog = store.catalog.take(&*store.env.threads);
     if catalog.has_tree(tree) {
@@ -443,7 +444,7 @@ fn drop_tables(store: &Scheduler, tree: TreeId, names: &[TableName]) -> Result<(
     Ok(())
 }
 
-/// Moves tables of trees that are still there.
+/// Moves tables of the trees that still exist.
 fn move_tables(store: &Scheduler, moves: &[(Arc<Tree>, Task)]) -> Result<()> {
     let mut edit = Edit::default();
     let mut catalog = store.catalog.take(&*store.env.threads);
@@ -477,7 +478,7 @@ fn publish(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result
     Ok(())
 }
 
-/// Puts the new tables in the place of the inputs; `false` if all trees were dropped meanwhile.
+/// Replaces the inputs with the new tables; `false` if all trees were dropped meanwhile.
 fn install(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result<bool> {
     if !output.tables.is_empty() {
         store.sync_directory()?;
@@ -510,7 +511,7 @@ fn origin_of(inputs: &[Placed]) -> Origin {
 }
 
 impl Scheduler {
-    /// Whether a merge waits to be begun.
+    /// Whether a merge waits to begin.
     pub(in crate::engine) fn is_merge_due(&self) -> bool {
         self.look_at_trees().is_any_due()
     }
@@ -538,8 +539,8 @@ mod tests {
         }
     }
 
-    /// A merge of several trees that cannot begin, for a table is damaged, fails for the tree of that table,
-    /// and not for one before it that is only moved.
+    /// A merge of several trees that cannot begin because a table is damaged fails for the tree of that
+    /// table. It does not fail for an earlier tree that is only moved.
     #[test]
     fn a_merge_fails_for_the_tree_that_is_damaged() {
         let disk = SimDisk::new(1);
@@ -570,7 +571,7 @@ mod tests {
         store.close().expect("closes");
     }
 
-    /// Gives out none: nothing is written.
+    /// Gives out no names: no file is written.
     struct Files;
 
     impl NewFiles for Files {

@@ -1,27 +1,28 @@
-//! Obsolete table files: when they are removed, and how that is waited for.
+//! Obsolete table files: when they are removed, and how callers wait for a removal.
 //!
-//! A file is obsolete once no version names it. It stays while a reader holds a view that has it; the drop of
+//! A file is obsolete once no version names it. It stays while a reader holds a view that has it. The drop of
 //! the last such view wakes the flush worker, which removes the file. A view that was replaced while readers
-//! were pinned is dropped by whoever advances the epoch later, so the worker looks again after a while until
-//! none is left. Readers take no lock for any of this. `compact` and `settle` wait here; `close` removes what
-//! is left without readers. A slice that leaves the version goes the same way: its pages are given back to
-//! the file system (a punched hole) while its file stays for other slices.
+//! were pinned is dropped later, by the thread that advances the epoch. So the worker looks again at
+//! intervals until no such view is left. Readers take no lock for any of this. `compact` and `settle` wait
+//! here; `close` removes the remaining files that have no readers. A slice that leaves the version goes the
+//! same way: its pages are given back to the file system (a punched hole) while its file stays for other
+//! slices.
 //!
 //! Invariants:
-//! 1. An obsolete file that is held by nothing is removed without a further write.
+//! 1. An obsolete file that no reader holds is removed without a further write.
 //! 2. A file is removed, and a hole punched, on the flush worker or in `close`, never on a reader's thread.
 
 use crate::base::sync::Ordering;
 
 use super::Scheduler;
 
-/// After how long the flush worker looks again while a replaced view is not dropped yet; twice as long each
-/// time.
+/// Interval of the flush worker's looks while a replaced view is not dropped yet. It doubles from the minimum
+/// to the maximum.
 const LOOK_NS_MIN: u64 = 1_000_000;
 const LOOK_NS_MAX: u64 = 64_000_000;
-/// Holes that are punched in one look.
+/// Most holes that one look punches.
 const HOLES_MAX: usize = 256;
-/// How often `close` looks.
+/// Most looks of one `close`.
 const CLOSE_LOOKS_COUNT: u32 = 16;
 
 /// When the flush worker looks again.
@@ -31,7 +32,8 @@ pub(in crate::engine) struct RemovalPace {
 }
 
 impl RemovalPace {
-    /// Removes what has no reader; after how long to look again, if not only when woken.
+    /// Removes files without readers. Returns the time until the next look; `None` if the worker looks only
+    /// when woken.
     pub(in crate::engine) fn look(&mut self, store: &Scheduler) -> Option<u64> {
         let is_done = store.remove_unread();
         self.last_ns = if is_done { 0 } else { (2 * self.last_ns).clamp(LOOK_NS_MIN, LOOK_NS_MAX) };
@@ -52,7 +54,8 @@ impl Scheduler {
         files.iter().for_each(|file| self.remove_quietly(*file));
         let has_holes = self.punch_holes();
         if !files.is_empty() {
-            // Their tables have left memory: only now, if a reader or a merge had them.
+            // The tables have left memory, perhaps only now, if a reader or a merge held them: others may be
+            // pinned.
             self.pin_more();
         }
         files.iter().for_each(|file| self.owner.discarded.forget(*file));
@@ -64,9 +67,9 @@ impl Scheduler {
         is_done
     }
 
-    /// Gives back what slices took that are gone, of files that have others. A file that a checkpoint shares
-    /// keeps it until the store is opened next. Whether there are more: a flush does not wait for all of
-    /// them.
+    /// Punches holes where dropped slices were, in files that hold other slices. A file that a checkpoint
+    /// shares keeps the space until the store is opened next. Returns whether there are more holes: a flush
+    /// does not wait for all of them.
     fn punch_holes(&self) -> bool {
         for (file, hole) in self.owner.discarded.take_holes(HOLES_MAX) {
             if let Err(error) = self.env.storage.punch_hole(file, hole.offset, hole.bytes) {
@@ -76,8 +79,8 @@ impl Scheduler {
         self.owner.discarded.end_holes()
     }
 
-    /// Waits until files that are obsolete now and that no reader holds are removed: until turns of workers
-    /// that are under way have ended, and a look after them.
+    /// Waits until the files are removed that are obsolete now and that no reader holds. That is the end of
+    /// all worker turns under way, and of one look after them.
     pub(in crate::engine) fn await_removals(&self) {
         let removals = &self.work.removals;
         let _waiting = removals.wait();
@@ -103,8 +106,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes what no reader holds when the store is closed and no worker runs any more. What readers hold
-    /// stays, and is removed when the store is opened next.
+    /// Removes the files without readers when the store is closed and no worker runs any more. Files with
+    /// readers stay, and are removed when the store is opened next.
     pub(in crate::engine) fn remove_last(&self) {
         for _ in 0..CLOSE_LOOKS_COUNT {
             let seen = self.writer.changed.seen();
@@ -141,8 +144,8 @@ mod tests {
         store.flush().expect("no fault");
     }
 
-    /// A reader that is pinned while its tables become obsolete tells nobody of its end: the worker looks
-    /// again, ever more seldom, and no more once the tables are removed.
+    /// A reader that is pinned while its tables become obsolete sends no notification when it ends. The
+    /// worker looks again at growing intervals, and no more once the tables are removed.
     #[test]
     fn a_pinned_reader_tells_nobody_of_its_end() {
         let disk = SimDisk::new(1);
@@ -169,7 +172,7 @@ mod tests {
         store.close().expect("closes");
     }
 
-    /// A look is repeated after a time that doubles up to its limit.
+    /// The interval between looks doubles up to its limit.
     #[test]
     fn looks_come_ever_more_seldom() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 0, 1 << 20).expect("opens");

@@ -1,4 +1,4 @@
-//! How far background work is behind, and how fast merges are to go.
+//! How far background work is behind, and how urgent merges are.
 
 use crate::base::id::TreeId;
 use crate::base::reserve::Role;
@@ -11,12 +11,12 @@ use crate::engine::publish::keyspace::Keyspace;
 
 use super::Scheduler;
 
-/// With more reads of gets and scans at the device than these, merges yield: from some 48 on a read waits for
-/// others longer than it takes itself.
+/// Merges yield while more reads of gets and scans than these are at the device: from some 48 on, a read
+/// waits for other reads longer than it takes itself.
 const READS_MANY: u64 = 48;
 
 impl Scheduler {
-    /// How merges are to go.
+    /// The urgency of merges.
     pub(in crate::engine) fn haste(&self) -> Haste {
         if self.work.is_awaited() {
             Haste::Awaited
@@ -27,13 +27,13 @@ impl Scheduler {
         }
     }
 
-    /// What picking is told of a tree; `None` if its keyspace was dropped.
+    /// The settings for picking a merge of a tree; `None` if its keyspace was dropped.
     pub(in crate::engine) fn pick_settings(&self, tree: TreeId) -> Option<PickSettings> {
         let keyspace = self.keyspace_of(tree)?;
         Some(self.pick_settings_of(&keyspace, self.env.clock.now_ns(), self.work.is_awaited()))
     }
 
-    /// The same of a keyspace's tree, as if someone waits for merges or not.
+    /// The same for a tree of a keyspace; `is_awaited`: as if a caller waits for merges.
     pub(in crate::engine) fn pick_settings_of(
         &self,
         keyspace: &Keyspace,
@@ -54,7 +54,7 @@ impl Scheduler {
         }
     }
 
-    /// What pushes are told of a hashed keyspace's tree.
+    /// The settings of pushes in a hashed keyspace's tree.
     pub(in crate::engine) fn push_settings_of(
         &self,
         keyspace: &Keyspace,
@@ -70,26 +70,26 @@ impl Scheduler {
         }
     }
 
-    /// What a table of a trie is taken to have: what one flush brings, unless tables are to be smaller.
+    /// The size assumed for a table of a trie: the output of one flush, unless tables are to be smaller.
     pub(in crate::engine) fn push_table_bytes(&self, keyspace: &Keyspace) -> u64 {
         let most = self.budget.table_bytes_max().min(self.budget.generation_bytes);
         keyspace.settings().table_bytes.min(most)
     }
 
-    /// How near the roles whose memory background work gives back are to their limits.
+    /// How near to their limits the roles are whose memory background work gives back.
     fn memory_pressure(&self) -> u64 {
         let reserve = self.cache.reserve();
         let of = |role, from_part| {
             let limit_bytes = reserve.limit_bytes(role);
             pace::pressure(reserve.bytes(role), limit_bytes / 4 * from_part, limit_bytes)
         };
-        // Write buffers are kept whole, a few within the limit: they need an earlier start.
+        // Write buffers are kept whole, and few fit the limit: they need an earlier start.
         of(Role::Kept, 2).max(of(Role::Tables, 3))
     }
 
-    /// Measures how far background work is behind, for merges to be paced and writers to be slowed by.
+    /// Measures how far background work is behind, for the pacing of merges and the slowdown of writers.
     pub(in crate::engine) fn measure_pressure(&self) {
-        // Held to the end: what was measured last is what counts last.
+        // Held to the end, so that the latest measurement takes effect last.
         let known = self.look_at_trees();
         self.pacer.set_debt(known.debt());
         let generation = self.budget.generation_bytes;

@@ -1,26 +1,25 @@
-//! Memory of write buffers, flushes and merges that the cache has while they do not use it: its annex.
+//! Idle memory of write buffers, flushes and merges, lent to the block cache: its annex.
 //!
-//! Whoever is about to use such memory says so by a [`Need`], which closes as much of the annex, and holds it
-//! for as long. When nobody has needed a part for a while it is opened. Any thread.
+//! A user of such memory first takes a [`Need`], which closes the user's part of the annex for as long as the
+//! need lives. A part opens again when it has had no need for a while. Any thread.
 //!
-//! 1. What is open of the annex is needed by nobody, but for what readers held on to when it was to be
-//!    closed.
-//! 2. Needs never wait: what is late is tried again with each look.
+//! 1. No work needs the open part of the annex, except memory that readers held when it was to be closed.
+//! 2. Needs never wait: a late close is retried at each look.
 
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::cache::{Cache, Closing};
 
 use crate::engine::budget::Budget;
 
-/// How long a byte is not needed before the cache has it: about as long as it takes to fill it from the
-/// device, which is lost if it is needed again right then.
+/// Time without a need, per byte, before the cache gets the memory. It is about the time to fill the memory
+/// from the device: that work is lost if the memory is needed again right then.
 const REST_NS_PER_BYTE: u64 = 10;
 const REST_NS_MAX: u64 = 10_000_000_000;
 
-/// Whose memory it is.
+/// The owner of a part of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Whose {
-    /// Of sealed generations, and of what makes tables of them.
+    /// Memory of sealed generations, and of the flushes that make tables of them.
     Flushes,
     Merges,
 }
@@ -30,31 +29,31 @@ const ALL: [Whose; 2] = [Whose::Flushes, Whose::Merges];
 /// See the module.
 pub(in crate::engine) struct Quiet {
     cache: Cache,
-    /// Of the annex, what is closed for each part.
+    /// Bytes of the annex that are closed for each part.
     bytes: [u64; 2],
-    /// Of that, work memory.
+    /// Work memory in each part.
     work_bytes: u64,
     rest_ns: u64,
     parts: Mutex<[State; 2]>,
-    /// Moves when a part is not needed any more: someone has to look.
+    /// Moves when a need ends: a worker has to look.
     moved: Arc<Event>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct State {
     needs: u32,
-    /// When it was first seen that nobody needs it any more.
+    /// When a look first saw the part without needs.
     rests_from_ns: Option<u64>,
     is_lent: bool,
 }
 
-/// Someone uses a part of the memory as long as this lives.
+/// A use of a part of the memory, for as long as this lives.
 pub(in crate::engine) struct Need {
     quiet: Arc<Quiet>,
     whose: Whose,
 }
 
-/// Memory of others that the cache has now, in bytes.
+/// Memory of other roles that the cache has now, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Lent {
     pub(in crate::engine) generations_bytes: u64,
@@ -73,7 +72,7 @@ impl Quiet {
         })
     }
 
-    /// Takes a part back from the cache, if it has it.
+    /// Takes a part back from the cache, if it is lent.
     pub(in crate::engine) fn need(self: &Arc<Quiet>, whose: Whose) -> Need {
         let mut parts = self.parts.lock();
         let state = &mut parts[whose as usize];
@@ -88,8 +87,8 @@ impl Quiet {
         need
     }
 
-    /// Lends what has not been needed for a while, and goes on with what is late; in how long there is to be
-    /// another look, if nothing happens before.
+    /// Lends the parts that have not been needed for a while, and retries late closes. Returns the time until
+    /// the next look is due, if no event comes before.
     pub(in crate::engine) fn look(&self, now_ns: u64) -> Option<u64> {
         let mut parts = self.parts.lock();
         let mut opens_in_ns = None;
@@ -109,12 +108,12 @@ impl Quiet {
         opens_in_ns
     }
 
-    /// Lends at once what nobody will need: in a store in which nothing is written.
+    /// Lends a part at once that no work will need, in a store that takes no writes.
     pub(in crate::engine) fn lend_for_good(&self, whose: Whose) {
         self.lend(&mut self.parts.lock(), whose);
     }
 
-    /// Of so much of the annex that the cache has now, whose it is.
+    /// Divides the annex bytes that the cache has now by their owners.
     pub(in crate::engine) fn lent(&self, annex_bytes: u64) -> Lent {
         let lent_count = self.parts.lock().iter().filter(|state| state.is_lent).count() as u64;
         let work_bytes = annex_bytes.min(self.work_bytes * lent_count);
@@ -126,7 +125,8 @@ impl Quiet {
         self.shut(parts);
     }
 
-    /// Has the cache close what is not lent; under the lock, so that the last to say so is right.
+    /// Makes the cache close the parts that are not lent; under the lock, so that the last call has the right
+    /// sum.
     fn shut(&self, parts: &[State; 2]) {
         let closed = parts.iter().zip(self.bytes).filter(|(state, _)| !state.is_lent);
         self.cache.shut_annex(closed.map(|(_, bytes)| bytes as usize).sum());

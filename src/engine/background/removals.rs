@@ -1,22 +1,22 @@
-//! Looks for obsolete files, and turns of workers, as seen by the callers that wait for a removal
-//! (`obsolete`). Any thread.
+//! Looks for obsolete files and turns of workers, counted for callers that wait for a removal (`obsolete`).
+//! Any thread.
 
 use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};
 
-/// Looks for files to remove, and those who wait for one.
+/// Looks for files to remove, and the callers that wait for a removal.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Removals {
-    /// Moves when a look or a worker's turn has ended while somebody waits, and when none will end.
+    /// Moves when a look or a worker's turn has ended while a caller waits, and when no more will end.
     pub(super) moved: Event,
     waiting_count: AtomicU64,
     pub(super) looks_begun: AtomicU64,
-    /// The last look that left nothing on its way to be dropped.
+    /// The last look that left no hole to punch and no view to be dropped.
     pub(super) look_done: AtomicU64,
-    /// Of each worker that may hold tables.
+    /// Turns of each worker that may hold tables.
     turns: Mutex<Vec<Turns>>,
 }
 
-/// Turns of a worker, begun and ended: an odd number while one is under way. Clones are the same.
+/// Begins and ends of a worker's turns: an odd number while a turn is under way. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(in crate::engine) struct Turns(Arc<AtomicU64>);
 
@@ -35,7 +35,7 @@ impl Turns {
     }
 }
 
-/// Somebody waits as long as this lives.
+/// A caller waits as long as this lives.
 pub(super) struct Waiting<'r>(&'r Removals);
 
 impl Drop for Waiting<'_> {
@@ -51,7 +51,7 @@ impl Removals {
         turns
     }
 
-    /// Wakes all who wait, to find that no look will come.
+    /// Wakes all waiters: no look will come.
     pub(in crate::engine) fn wake(&self) {
         self.moved.notify();
     }
@@ -67,7 +67,7 @@ impl Removals {
         Waiting(self)
     }
 
-    /// Turns that are under way, which may hold tables that nothing else holds.
+    /// Turns under way, which may hold tables that have no other holder.
     pub(super) fn turns_under_way(&self) -> Vec<(Turns, u64)> {
         let turns = self.turns.lock();
         let counts = turns.iter().map(|turns| (turns.clone(), turns.count()));

@@ -1,13 +1,15 @@
-//! A flush on a full disk, where no log can be had to go on in: the write buffers become a table, or nothing
-//! if range tombstones cover all that they hold, and the log begins anew in a file of the old ones.
+//! A flush on a full disk that has no room for a new log. The write buffers become a table, or nothing if
+//! range tombstones cover all their items, and the log restarts in a file of the old ones.
 //!
-//! It is for what has been cleared on a full disk and is in a log alone. The flush worker calls, when a flush
-//! has failed for want of space and the write buffers hold range tombstones. Writers wait meanwhile.
+//! It frees the space of items that were cleared on a full disk and are in a log alone. The flush worker
+//! calls it when a flush has failed for want of space and the write buffers hold range tombstones. Writers
+//! wait meanwhile.
 //!
 //! Invariants:
-//! 1. Until the edit that says all is flushed, nothing is changed: what fails up to there has no effect.
-//! 2. From there until the manifest names the new log the store has none. What fails then latches; an opening
-//!    makes a log, for which there is room by then.
+//! 1. Nothing is changed before the edit that marks all items as flushed: a failure up to there has no
+//!    effect.
+//! 2. From that edit until the manifest names the new log, the store has no log. A failure then latches the
+//!    store. An opening makes a log, for which there is room by then.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, SEQUENCE_MAX};
@@ -32,11 +34,11 @@ impl Scheduler {
         view.generations.iter().any(|generation| generation.has_ranges(SEQUENCE_MAX))
     }
 
-    /// Flushes every write buffer at once and begins the log anew in the shortest of its files; `false` if
-    /// nobody deleted a range, or a writer is at work.
+    /// Flushes every write buffer at once and restarts the log in the shortest of its files; `false` if no
+    /// write buffer holds a range tombstone, or a writer is at work.
     ///
     /// # Errors
-    /// `Full` if a table would be needed. What latched the store.
+    /// `Full` if a table would be needed. The error that latched the store.
     pub(in crate::engine) fn restart_log(&self) -> Result<bool> {
         let mut hold = Hold::start(&self.writer)?;
         if !hold.poll() {
@@ -75,7 +77,7 @@ impl Scheduler {
         }
     }
 
-    /// The log that goes on, in the shortest of files that nothing names any more; the others are removed.
+    /// The new log, in the shortest of the files that the manifest no longer names; the others are removed.
     fn log_of_shortest(&self, logs: &[(u64, NamedLog)]) -> Result<Log> {
         let shortest = logs.iter().filter(|(_, log)| log.path == 0).min_by_key(|(_, log)| log.bytes);
         let Some((old, log)) = shortest else {

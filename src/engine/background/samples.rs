@@ -1,4 +1,4 @@
-//! Samples of flushed keys: whether a key is new decides how the merges of its tree go (`publish::bearing`).
+//! Samples of flushed keys: whether keys are new decides the merge policy of their tree (`publish::bearing`).
 
 use crate::base::id::{SEQUENCE_MAX, TreeId};
 use crate::base::sync::Arc;
@@ -13,7 +13,7 @@ use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::snapshot::Point;
 
 impl Scheduler {
-    /// After a flush: asks, for a few of the keys that it wrote, whether the tables before it had them.
+    /// After a flush: looks up a few of its keys in the tables before it, and records how many were there.
     pub(in crate::engine) fn note_flushed(
         &self,
         before: &Arc<Version>,
@@ -37,7 +37,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether the key was there; also if that cannot be read, which is told to who asks for the key.
+    /// Whether the key was there. A key that cannot be read counts as there; reads of that key return the
+    /// error.
     fn had(&self, keyspace: &Keyspace, key: &[u8], point: &Point) -> bool {
         let had =
             self.get(keyspace, (key, Wants::Presence), Some(point), &mut NoTrace, |value| value.is_some());

@@ -1,9 +1,9 @@
-//! Trees as picking sees them. Pure functions.
+//! The shapes of trees, as input for picking merges. Pure functions.
 
 use crate::compact::shape::{TableShape, TreeShape};
 use crate::levels::version::{Placed, Run, Tree};
 
-/// How picking sees a tree.
+/// The shape of a tree.
 pub(in crate::engine) fn shape(tree: &Tree) -> TreeShape<'_> {
     let run = |run| Run::tables(run).iter().map(table_shape).collect();
     TreeShape { levels: tree.levels().iter().map(|runs| runs.iter().map(run).collect()).collect() }
@@ -15,7 +15,7 @@ fn table_shape(placed: &Placed) -> TableShape<'_> {
         min: table.min(),
         max: table.max(),
         bytes: table.slice_bytes(),
-        // A range tombstone is an item that hides others, like any.
+        // A range tombstone counts as an item that hides others.
         items: table.items() + table.ranges().count() as u64,
         tombstones: table.tombstones() + table.ranges().count() as u64,
         tombstones_dense: placed.tombstones_dense,

@@ -1,4 +1,4 @@
-//! Background work as a whole: what is wanted, what is under way, what went wrong, and how far behind it is.
+//! Background work as a whole: work that is wanted or under way, its errors, and its counters.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,17 +14,17 @@ use crate::engine::publish::changed::ChangedTrees;
 /// How long a worker rests after a failure that may clear by itself.
 pub(in crate::engine) const RETRY_NS: u64 = 100_000_000;
 
-/// What background work is about.
+/// The kinds of background work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::engine) enum Kind {
     Flush,
     Merge(TreeId),
 }
 
-/// Shared by the workers and those who wait for them.
+/// Shared by the workers and the callers that wait for them.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Work {
-    /// Moves when work was done, failed, or is wanted.
+    /// Moves when work is done, has failed, or is wanted.
     pub(in crate::engine) moved: Arc<Event>,
     stops: AtomicBool,
     state: Mutex<State>,
@@ -46,11 +46,11 @@ pub(in crate::engine) struct Work {
     awaiting: AtomicU64,
     changed_trees: Arc<ChangedTrees>,
     pub(in crate::engine) removals: Removals,
-    /// Number of the log that is kept to be used again; 0 is none's.
+    /// Number of the log that is kept for reuse; 0 if there is none.
     pub(in crate::engine) recycled_log: AtomicU64,
 }
 
-/// Someone waits for merges as long as this lives.
+/// A caller waits for merges as long as this lives.
 pub(in crate::engine) struct Hurries<'w>(&'w Work);
 
 impl Drop for Hurries<'_> {
@@ -61,23 +61,23 @@ impl Drop for Hurries<'_> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Trees being merged, or that an ingest has.
+    /// Trees that are being merged, or that an ingest has taken.
     merging: BTreeSet<TreeId>,
-    /// Trees that ingests have or wait for, and how many those are: no merge of them is begun.
+    /// Trees that ingests have or wait for, and the number of these ingests: no merge of them is begun.
     ingesting: BTreeMap<TreeId, u32>,
-    /// Memory that merges under way may take.
+    /// Memory granted to merges under way.
     granted_bytes: u64,
     is_flushing: bool,
-    /// What someone wants merged into one run, by tree.
+    /// Full merges that callers want, by tree.
     full: BTreeMap<TreeId, FullMerge>,
-    /// What stopped each kind of work, until it goes on, and which failure it was.
+    /// The error that stopped each kind of work, until the work goes on, and the number of that failure.
     errors: BTreeMap<Kind, (u64, Error)>,
     /// Failures so far.
     failures: u64,
 }
 
 impl Work {
-    /// `changed_trees`: where trees are noted of which something is wanted, or done.
+    /// `changed_trees`: notes trees of which work is wanted, or done.
     pub(in crate::engine) fn new(changed_trees: &Arc<ChangedTrees>) -> Work {
         Work { changed_trees: Arc::clone(changed_trees), ..Work::default() }
     }
@@ -94,7 +94,7 @@ impl Work {
         self.removals.wake();
     }
 
-    /// Has merges go as fast as they may, while the answer lives.
+    /// Makes merges run as fast as they may, while the returned value lives.
     pub(in crate::engine) fn hurry_merges(&self) -> Hurries<'_> {
         self.awaiting.fetch_add(1, Ordering::Relaxed);
         self.moved.notify();
@@ -105,7 +105,7 @@ impl Work {
         self.awaiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Wants that of each of the trees merged into one run.
+    /// Asks for that part of each of the trees to be merged into one run.
     pub(in crate::engine) fn want_full(&self, trees: &[TreeId], wanted: &FullMerge) {
         let mut state = self.state.lock();
         for tree in trees {
@@ -119,7 +119,8 @@ impl Work {
         self.moved.notify();
     }
 
-    /// What of a tree is wanted in one run. Only a version loaded after this call can tell that it is.
+    /// The part of a tree that is wanted in one run. Only a version loaded after this call can tell that it
+    /// is.
     pub(in crate::engine) fn wanted_full(&self, tree: TreeId) -> Option<FullMerge> {
         self.state.lock().full.get(&tree).cloned()
     }
@@ -128,7 +129,7 @@ impl Work {
         self.state.lock().full.contains_key(&tree)
     }
 
-    /// That of a tree is in one run; someone may want more of it since.
+    /// The part `done` of a tree is in one run; a caller may have asked for more of the tree since.
     pub(in crate::engine) fn full_done(&self, tree: TreeId, done: &FullMerge) {
         let mut state = self.state.lock();
         if state.full.get(&tree) == Some(done) {
@@ -138,7 +139,7 @@ impl Work {
         self.moved.notify();
     }
 
-    /// A tree was dropped: nothing is wanted of it any more, and nothing of it has failed.
+    /// Forgets a dropped tree: its wanted merge and its error.
     pub(in crate::engine) fn forget(&self, tree: TreeId) {
         let mut state = self.state.lock();
         state.full.remove(&tree);
@@ -148,7 +149,7 @@ impl Work {
         self.moved.notify();
     }
 
-    /// Takes a tree for merging; `false` if another worker has it, or an ingest wants it.
+    /// Claims a tree for merging; `false` if another worker has it, or an ingest wants it.
     pub(in crate::engine) fn begin_merge(&self, tree: TreeId) -> bool {
         let mut state = self.state.lock();
         !state.ingesting.contains_key(&tree) && state.merging.insert(tree)
@@ -159,17 +160,17 @@ impl Work {
         state.merging.contains(&tree) || state.ingesting.contains_key(&tree)
     }
 
-    /// Keeps merges of a tree from being begun, for an ingest that waits for those under way.
+    /// Keeps merges of a tree from beginning, for an ingest that waits for those under way.
     pub(in crate::engine) fn want_tree(&self, tree: TreeId) {
         *self.state.lock().ingesting.entry(tree).or_default() += 1;
     }
 
-    /// Takes a wanted tree; `false` while a merge or another ingest has it.
+    /// Claims a wanted tree; `false` while a merge or another ingest has it.
     pub(in crate::engine) fn try_take_tree(&self, tree: TreeId) -> bool {
         self.state.lock().merging.insert(tree)
     }
 
-    /// The end of a want, and of what was taken.
+    /// Ends a want, and the claim if the tree was taken.
     pub(in crate::engine) fn end_want(&self, tree: TreeId, was_taken: bool) {
         let mut state = self.state.lock();
         let left = state.ingesting.get(&tree).map_or(0, |count| count - 1);
@@ -196,8 +197,8 @@ impl Work {
         self.moved.notify();
     }
 
-    /// Grants a merge memory if all grants together stay within `limit_bytes`, or none was given: one merge
-    /// may always run, and its end moves `moved`, for which the others wait.
+    /// Grants memory to a merge if all grants together stay within `limit_bytes`, or if there is no other
+    /// grant: one merge may always run. Its end moves `moved`, for which the others wait.
     pub(in crate::engine) fn try_grant(&self, bytes: u64, limit_bytes: u64) -> bool {
         let mut state = self.state.lock();
         let is_granted = state.granted_bytes == 0 || state.granted_bytes + bytes <= limit_bytes;
@@ -212,8 +213,8 @@ impl Work {
         self.moved.notify();
     }
 
-    /// Gives trees back that were taken and not merged, for want of memory. Nobody is told: whoever has the
-    /// memory will tell.
+    /// Releases trees that were claimed and not merged, for want of memory or because a tree has changed
+    /// since its look. No event moves: the end of the merge that has the memory moves it.
     pub(in crate::engine) fn postpone_merges(&self, trees: &[TreeId]) {
         let mut state = self.state.lock();
         for tree in trees {
@@ -231,7 +232,7 @@ impl Work {
         state.is_flushing || !state.merging.is_empty()
     }
 
-    /// Notes why a kind of work cannot go on, or that it can again.
+    /// Records why a kind of work cannot go on, or that it can again.
     pub(in crate::engine) fn set_error(&self, kind: Kind, error: Option<Error>) {
         let mut state = self.state.lock();
         let changed = match error {
@@ -253,16 +254,17 @@ impl Work {
         }
     }
 
-    /// Failures so far: what came after is told from what is known already.
+    /// Failures so far: tells later failures from known ones.
     pub(in crate::engine) fn failures(&self) -> u64 {
         self.state.lock().failures
     }
 
-    /// What has stopped work of one of the kinds: in a failure after the first `known`, or for good.
+    /// The error that stopped work of one of the kinds: of a failure after the first `known`, or a permanent
+    /// one.
     pub(in crate::engine) fn error(&self, known: u64, concerns: impl Fn(Kind) -> bool) -> Option<Error> {
-        // Not asked under the lock: it may look here again.
+        // `concerns` is not called under the lock: it may use `Work` itself.
         let errors = self.state.lock().errors.clone();
-        // What is damaged is not tried again.
+        // Work on damaged tables is not retried.
         let is_told = |failure: u64, error: &Error| failure > known || matches!(error, Error::Corrupt(_));
         let mut told = errors.into_iter().filter(|(_, (failure, error))| is_told(*failure, error));
         told.find(|(kind, _)| concerns(*kind)).map(|(_, (_, error))| error)

@@ -1,4 +1,4 @@
-//! The workers of a store: what threads, or the simulated scheduler, turn.
+//! The workers of a store: jobs that threads, or the simulated scheduler, run in turns.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -11,15 +11,16 @@ use super::Scheduler;
 use super::removals::Turns;
 use crate::engine::job::Job;
 
-/// Work under way or waiting, turned by a thread or by the simulated scheduler; `of` is what it works on.
+/// A job under way or waiting, turned by a thread or by the simulated scheduler; `of` is the layer it works
+/// on.
 struct Background<S, O, W> {
     scheduler: S,
     of: O,
-    /// Of its thread.
+    /// The name of the worker's thread.
     name: &'static str,
-    /// `None` in a forked process, which leaves it as it is.
+    /// `None` in a forked process, which leaves the job as it is.
     work: Option<W>,
-    /// Within its work: still so when it is dropped if that panicked.
+    /// True during a turn of the job; still true at the drop if that turn panicked.
     is_at_work: bool,
     turns: Turns,
     stop: fn(&mut W, &O),
@@ -46,7 +47,7 @@ where
 {
     fn turn(&mut self) -> Turn {
         if self.scheduler.is_forked() {
-            // A callback has forked and returned: what is under way is the other process's.
+            // A callback has forked and returned: the work under way belongs to the other process.
             std::mem::forget((self.work.take(), self.scheduler.clone(), self.of.clone()));
         }
         let Some(work) = &mut self.work else { return Turn::Done };
@@ -60,19 +61,20 @@ where
             Ok(turn) => turn,
             Err(panic) => {
                 self.scheduler.latch_panic(self.name, &*panic);
-                // Its thread ends by it, and a simulation's test fails.
+                // The panic ends the worker's thread, or fails the test of a simulation.
                 resume_unwind(panic)
             }
         };
         self.is_at_work = false;
         self.turns.end(&self.scheduler.work.removals);
-        // A stop between the look above and the turn's own look at its event would not wake it any more.
+        // A stop after the first check, and before the turn read the count of its event, would not wake the
+        // worker.
         if self.scheduler.work.is_stopped() { Turn::Again } else { turn }
     }
 }
 
 impl<S, O, W> Drop for Background<S, O, W> {
-    /// One that panicked leaves nobody waiting for it.
+    /// A worker that panicked is stopped, so that no caller waits for it.
     fn drop(&mut self) {
         if let Some(work) = self.work.as_mut().filter(|_| self.is_at_work) {
             let stopped = catch_unwind(AssertUnwindSafe(|| (self.stop)(work, &self.of)));
@@ -90,8 +92,8 @@ impl Scheduler {
         self.blocks.queue.wake();
     }
 
-    /// A background thread has panicked: the store takes no writes any more, and all that wait for background
-    /// work are told why.
+    /// A background thread has panicked: the store takes no writes any more, and all waiters for background
+    /// work are woken to get the error.
     fn latch_panic(&self, thread: &'static str, panic: &(dyn Any + Send)) {
         let error = Error::panicked(thread, panic);
         self.writer.latch(&error);
@@ -101,7 +103,7 @@ impl Scheduler {
     }
 }
 
-/// Has a thread do that work on `of`, for as long as the scheduler's store is open.
+/// Has a thread run that work on `of`, for as long as the scheduler's store is open.
 pub(in crate::engine) fn spawn<S, O, W>(scheduler: S, of: O, name: &'static str, work: W) -> Result<()>
 where
     S: Deref<Target = Scheduler> + Clone + Send + 'static,
@@ -120,7 +122,7 @@ mod tests {
     use crate::engine::tests::run;
     use crate::io::sim::SimDisk;
 
-    /// Finds nothing to do; the store is told to stop after the worker looked and before the job does.
+    /// Finds nothing to do; the store is stopped after the worker's check and before the job's own.
     struct StoppedMeanwhile {
         heard: bool,
     }
@@ -154,7 +156,7 @@ mod tests {
         }
     }
 
-    /// A worker that panics is stopped and latches the store; one that is dropped at rest is not stopped.
+    /// A worker that panics is stopped and latches the store. A worker dropped at rest is not stopped.
     #[test]
     fn a_panic_stops_its_worker() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
@@ -173,8 +175,8 @@ mod tests {
         assert!(told.contains("thread planned panicked: planned"), "{told}");
     }
 
-    /// A stop that comes while a worker looks for work is not slept through: what the worker would wait for
-    /// has moved already, and nothing moves it again.
+    /// A stop that comes during a turn is not missed: the event for which the worker would wait has moved
+    /// already, and nothing moves it again.
     #[test]
     fn a_stop_during_a_turn_is_heard() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");

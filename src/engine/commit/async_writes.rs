@@ -1,13 +1,13 @@
-//! Writes of futures: nobody waits on the thread that polls.
+//! Writes of futures: they never block the thread that polls.
 //!
-//! A write that has nothing to wait for is done where it is polled. Others queue here for the commit worker,
-//! which starts with the first of them: it has them commit together, waits for room, memory and pace, and
-//! syncs, while their futures hold no thread.
+//! A write that needs no wait is committed where it is polled. Other writes queue here for the commit worker,
+//! whose thread starts with the first of them. The worker commits them together, waits for room, memory and
+//! pace, and syncs, while their futures hold no thread.
 //!
-//! 1. A write that is given up while it is in the queue was never begun: nothing of it is written. Once the
-//!    worker has taken it, it is written whole or refused whole, whoever waits for it.
-//! 2. The worker never waits within a turn but for the device.
-//! 3. Every write in the queue is answered, also when the store closes or its thread could not be started.
+//! 1. A write that is dropped while it is in the queue never begins: none of it is written. Once the worker
+//!    has taken a write, it is written whole or refused whole, even if its future is dropped.
+//! 2. Within a turn, the worker waits only for the device.
+//! 3. Every write in the queue gets an answer, even if the store closes or the worker's thread cannot start.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -20,12 +20,12 @@ use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::CommitOp;
 use crate::write::writer::{Seals, Until};
 
-/// What a future writes; without items, it syncs what is written.
+/// The items that a future writes. Without items, the write syncs the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AsyncItems {
     pub(crate) items: Arc<Items>,
     pub(crate) keyspaces: Keyspaces,
-    /// Those of the keyspaces whose items are to be routed yet.
+    /// Keyspaces whose items are not routed yet.
     pub(crate) divided: Vec<Arc<Keyspace>>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct AsyncWrite {
     pub(super) state: Mutex<WriteState>,
 }
 
-/// What came of beginning a write.
+/// The result of beginning a write.
 pub(crate) enum Begun {
     Done(Result<()>),
     Queued(Arc<AsyncWrite>),
@@ -46,7 +46,7 @@ pub(crate) enum Begun {
 
 pub(super) enum WriteState {
     Queued(Waker),
-    /// The worker has it.
+    /// The worker has taken the write.
     Taken(Waker),
     Done(Result<()>),
 }
@@ -84,9 +84,9 @@ pub(super) fn op(what: &AsyncItems, until: Until) -> CommitOp<'_> {
 #[derive(Default)]
 pub(in crate::engine) struct AsyncWrites {
     pub(super) queue: Mutex<Queue>,
-    /// Whether the worker has been started. Held while it is.
+    /// Whether the worker has started. The lock is held during the start.
     pub(super) started: Mutex<bool>,
-    /// Moves when the worker has something to look at.
+    /// Moves when the worker has work to look at.
     pub(super) event: Arc<Event>,
 }
 
@@ -98,12 +98,12 @@ pub(super) struct Queue {
 }
 
 impl AsyncWrites {
-    /// Has the worker look whether it is to end.
+    /// Makes the worker check whether it must end.
     pub(in crate::engine) fn wake(&self) {
         self.event.notify();
     }
 
-    /// Answers what is in the queue, and what comes later, with an error.
+    /// Answers every queued write with an error, and refuses later ones.
     pub(in crate::engine) fn close(&self, error: &Error) {
         let waiting = {
             let mut queue = self.queue.lock();

@@ -1,4 +1,4 @@
-//! Writes of futures, begun where they are polled (`async_writes`).
+//! Writes of futures, begun on the thread that polls them (`async_writes`).
 
 use std::task::{Poll, Waker};
 
@@ -13,7 +13,7 @@ use crate::engine::budget::BatchRoom;
 use crate::engine::reads::local;
 
 impl Committer {
-    /// Does a write, if there is nothing to wait for, or queues it for the worker, which `start_worker`
+    /// Commits a write if that needs no wait. Else it queues the write for the worker, which `start_worker`
     /// starts.
     pub(in crate::engine) fn begin_write_with(
         &self,
@@ -47,7 +47,7 @@ impl Committer {
         }
     }
 
-    /// The answer to a write that is under way, if there is one; else the waker is woken when there is.
+    /// The answer to a write under way, if there is one; else registers the waker.
     pub(crate) fn poll_write(&self, write: &AsyncWrite, waker: &Waker) -> Poll<Result<()>> {
         if let Err(error) = self.check_process() {
             return Poll::Ready(Err(error));
@@ -59,18 +59,18 @@ impl Committer {
             WriteState::Queued(before) | WriteState::Taken(before) => std::mem::replace(before, own),
         };
         drop(state);
-        // It may be a program's own code.
+        // The waker's drop may run a program's own code, so it runs outside the lock.
         drop(before);
         Poll::Pending
     }
 
-    /// Gives a write up: if it is still in the queue, it is not made.
+    /// Drops a write: if it is still in the queue, it is never written.
     pub(crate) fn give_write_up(&self, write: &AsyncWrite) {
         let removed = self.async_writes.queue.lock().waiting.remove(&write.number);
         drop(removed);
     }
 
-    /// Commits on this thread, if that needs no wait.
+    /// Commits on this thread if no wait is needed; else returns `None`.
     fn write_now(&self, op: &CommitOp<'_>) -> Option<Result<()>> {
         let (mut commit, mut step) = Commit::start_alone(op, &self.writer)?;
         loop {

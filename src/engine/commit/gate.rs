@@ -1,11 +1,11 @@
-//! The gate before the front of commits: changes of the catalog and checkpoints pass one at a time, in the
+//! The gate before the write leader's place. Catalog changes and checkpoints pass it one at a time, in the
 //! order of arrival (`order`).
 
 use std::collections::VecDeque;
 
 use crate::base::sync::{Event, Mutex};
 
-/// Lets catalog changes and checkpoints pass one at a time, first come, first served.
+/// Lets catalog changes and checkpoints pass one at a time, in FIFO order.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct OrderGate {
     queue: Mutex<GateQueue>,
@@ -15,11 +15,11 @@ pub(in crate::engine) struct OrderGate {
 #[derive(Debug, Default)]
 struct GateQueue {
     next_ticket: u64,
-    /// The first has passed; the others wait.
+    /// Tickets in FIFO order: the first has passed, the others wait.
     tickets: VecDeque<u64>,
 }
 
-/// A place in the gate's queue; given up when dropped.
+/// A place in the gate's queue, released on drop.
 pub(in crate::engine) struct GateTicket<'s> {
     gate: &'s OrderGate,
     ticket: u64,
@@ -52,7 +52,7 @@ impl Drop for GateTicket<'_> {
 mod tests {
     use super::*;
 
-    /// Places are given in the order of arrival, and a place that is given up is skipped.
+    /// Places are given in the order of arrival, and a released place is skipped.
     #[test]
     fn the_gate_is_passed_in_order() {
         let gate = OrderGate::default();

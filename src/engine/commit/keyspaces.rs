@@ -1,7 +1,7 @@
-//! Keyspaces created, opened, set and dropped; partitions created and dropped.
+//! Creates, opens, configures and drops keyspaces; creates and drops partitions.
 //!
-//! Each change has a place in the joint order of commits and catalog changes (`order`): it is durable after
-//! every write before it, and a crash leaves no state in which the two are swapped.
+//! Each change has a place in the joint order of commits and catalog changes (`order`). The change becomes
+//! durable after every write before it. A crash leaves no state in which the two are swapped.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::engine::publish::partitions::Partitions;
 
 use super::Committer;
 
-/// Kind and rule that a keyspace has to have.
+/// The kind and rule that the caller requires of a keyspace.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Wanted<'r> {
     pub(in crate::engine) kind: KeyspaceKind,
@@ -36,32 +36,32 @@ impl<'r> Wanted<'r> {
     }
 }
 
-/// Ids of keyspaces are reserved this many at a time.
+/// Ids of keyspaces are reserved in groups of this size.
 const IDS_RESERVED: u32 = 1024;
-/// Bytes of a keyspace or partition in the manifest beside its name, at most.
+/// Most bytes that a keyspace or partition takes in the manifest beside its name.
 const NAMED_BYTES: usize = 24;
 
 impl Committer {
-    /// Opens the keyspace or makes it; settings given replace those it has.
+    /// Opens an ordered keyspace, or creates one that is undivided. The given settings replace those it has.
     ///
     /// # Errors
-    /// `Mismatch` if it is divided.
+    /// `Mismatch` if the keyspace is hashed, or divided by `Rule::Explicit`.
     pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
         self.open(name, given, Wanted::ordered(None))
     }
 
-    /// The same of one that is hashed.
+    /// Opens a hashed keyspace, or creates one that is undivided.
     ///
     /// # Errors
-    /// `Mismatch` if it is ordered.
+    /// `Mismatch` if the keyspace is ordered, or divided by `Rule::Explicit`.
     pub(crate) fn open_hashed(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
         self.open(name, given, Wanted { kind: KeyspaceKind::Hashed, rule: None })
     }
 
-    /// The same of one that is divided by the rule.
+    /// Opens or creates an ordered keyspace that is divided by the rule.
     ///
     /// # Errors
-    /// `Mismatch` if it is not, or by another rule.
+    /// `Mismatch` if the keyspace is hashed, not divided, or divided by another rule.
     pub(crate) fn open_divided(
         &self,
         name: &str,
@@ -71,10 +71,10 @@ impl Committer {
         self.open(name, given, Wanted::ordered(Some(rule)))
     }
 
-    /// The same of one that is hashed and divided by the rule.
+    /// Opens or creates a hashed keyspace that is divided by the rule.
     ///
     /// # Errors
-    /// `Mismatch` if it is ordered, not divided, or by another rule.
+    /// `Mismatch` if the keyspace is ordered, not divided, or divided by another rule.
     pub(crate) fn open_hashed_divided(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl Committer {
         self.open_keyspace_in(&mut self.take_order_turn()?, name, given, wanted)
     }
 
-    /// The same in a turn that has come.
+    /// As `open`, in a turn of the joint order that has come.
     pub(in crate::engine) fn open_keyspace_in(
         &self,
         turn: &mut OrderTurn<'_>,
@@ -139,16 +139,18 @@ impl Committer {
                 }
                 None => self.changed_trees.note(keyspace.tree),
             }
-            // A merge may be due by the new ones that was not by the old.
+            // The new settings may make a merge due.
             self.measure_pressure();
             self.work.moved.notify();
         }
         Ok(())
     }
 
+    /// Checks that the catalog has room for a keyspace or partition of each name.
+    ///
     /// # Errors
-    /// `Memory`, if there are as many keyspaces and tables as the budget has room for, `TooLarge`, if a
-    /// manifest could not hold them and the names. Only dropping some, or merges, make room.
+    /// `Memory` if the keyspaces and tables fill their part of the budget. `TooLarge` if a manifest could not
+    /// hold them and the names. Only drops or merges make room.
     pub(super) fn check_catalog_room(&self, catalog: &Catalog, names: &BTreeSet<&[u8]>) -> Result<()> {
         let (role, reserve) = (Role::Manifest, self.cache.reserve());
         let wanted = catalog.grant.bytes() + names.len() as u64 * KEYSPACE_BYTES;
@@ -194,13 +196,13 @@ impl Committer {
         Ok(keyspace)
     }
 
-    /// It has a tree that was made just now.
+    /// Registers a tree that was just created.
     pub(super) fn note_tree(&self, keyspace: &Arc<Keyspace>) {
         self.catalog.by_tree.lock().insert(keyspace.tree, Arc::clone(keyspace));
         self.changed_trees.note(keyspace.tree);
     }
 
-    /// The partition of a keyspace that is divided; it is made if it is not there.
+    /// The named partition of a divided keyspace; creates it if it is missing.
     ///
     /// # Errors
     /// As [`Committer::partitions`].
@@ -208,10 +210,10 @@ impl Committer {
         Ok(self.partitions(keyspace, &[name])?.remove(0))
     }
 
-    /// The partitions of those names; if any is not there, the missing ones are made together.
+    /// The named partitions; creates the missing ones together.
     ///
     /// # Errors
-    /// `Invalid` for a name that no partition of it may have.
+    /// `Invalid` for a name that the keyspace's rule does not allow.
     pub(crate) fn partitions(&self, keyspace: &Keyspace, names: &[&[u8]]) -> Result<Vec<Arc<Keyspace>>> {
         self.check_open()?;
         keyspace.check_live()?;
@@ -223,7 +225,7 @@ impl Committer {
         }
     }
 
-    /// The partitions of those names; those that are not there are made, in one edit.
+    /// The named partitions; creates the missing ones in one edit.
     ///
     /// # Errors
     /// As [`Committer::partitions`].
@@ -248,7 +250,7 @@ impl Committer {
         self.create_partitions_in(&mut self.take_order_turn()?, keyspace, names)
     }
 
-    /// The same in a turn that has come.
+    /// As [`Self::create_partitions`], in a turn of the joint order that has come.
     pub(in crate::engine) fn create_partitions_in(
         &self,
         turn: &mut OrderTurn<'_>,
@@ -262,7 +264,7 @@ impl Committer {
         let missing: BTreeSet<&[u8]> =
             names.iter().copied().filter(|name| partitions.get(name).is_none()).collect();
         if missing.is_empty() {
-            // Records of the log may have made some of them.
+            // Log records may have made some of these partitions; the edit tells the manifest of them.
             self.edit_taken(&mut catalog, Edit::default())?;
         } else {
             self.check_catalog_room(&catalog, &missing)?;
@@ -291,11 +293,11 @@ impl Committer {
         Ok(names.iter().map(|name| partitions.get(name).expect("it was made")).collect())
     }
 
-    /// Drops the partitions whose names come before one, and has later ones of such names dropped with the
-    /// making of others; says how many there were.
+    /// Drops all partitions whose names come before `name`, and returns their count. Later partitions with
+    /// such names are dropped when other partitions are created.
     ///
     /// # Errors
-    /// `Invalid` for a name that no partition of it may have.
+    /// `Invalid` for a name that the keyspace's rule does not allow.
     pub(crate) fn retain_from(&self, keyspace: &Keyspace, name: &[u8]) -> Result<u64> {
         self.check_open()?;
         self.check_writable()?;
@@ -307,7 +309,7 @@ impl Committer {
         self.retain_from_in(&mut self.take_order_turn()?, keyspace, name)
     }
 
-    /// The same in a turn that has come.
+    /// As [`Self::retain_from`], in a turn of the joint order that has come.
     pub(in crate::engine) fn retain_from_in(
         &self,
         turn: &mut OrderTurn<'_>,
@@ -333,7 +335,7 @@ impl Committer {
         Ok(found.len() as u64)
     }
 
-    /// Drops those partitions of a keyspace that is divided that there are, in one edit; says how many.
+    /// Drops the named partitions that exist, in one edit, and returns their count.
     pub(crate) fn drop_partitions(&self, keyspace: &Keyspace, names: &[&[u8]]) -> Result<u64> {
         self.check_open()?;
         self.check_writable()?;
@@ -345,7 +347,7 @@ impl Committer {
         self.drop_partitions_in(&mut self.take_order_turn()?, keyspace, names)
     }
 
-    /// The same in a turn that has come.
+    /// As [`Self::drop_partitions`], in a turn of the joint order that has come.
     pub(in crate::engine) fn drop_partitions_in(
         &self,
         turn: &mut OrderTurn<'_>,
@@ -369,7 +371,7 @@ impl Committer {
         Ok(found.len() as u64)
     }
 
-    /// These partitions are gone.
+    /// Removes dropped partitions from the catalog and from their keyspace.
     fn forget_partitions(&self, partitions: &Partitions, dropped: &[Arc<Keyspace>]) {
         for partition in dropped {
             self.forget(partition);
@@ -377,7 +379,7 @@ impl Committer {
         }
     }
 
-    /// Its tree is gone.
+    /// Removes the tree of a dropped keyspace or partition from the catalog and from background work.
     fn forget(&self, keyspace: &Keyspace) {
         keyspace.set_dropped();
         self.catalog.by_tree.lock().remove(&keyspace.tree);
@@ -391,7 +393,7 @@ impl Committer {
         self.drop_keyspace_in(&mut self.take_order_turn()?, name)
     }
 
-    /// The same in a turn that has come.
+    /// As [`Self::drop_keyspace`], in a turn of the joint order that has come.
     pub(in crate::engine) fn drop_keyspace_in(&self, turn: &mut OrderTurn<'_>, name: &str) -> Result<()> {
         let keyspace = self.keyspace(name)?;
         turn.make_durable()?;
@@ -407,8 +409,10 @@ impl Committer {
     }
 }
 
+/// Checks that a manifest can hold a state of `state_bytes` and these names.
+///
 /// # Errors
-/// `TooLarge` if a manifest that has a state of so many bytes could not be written anew with these names.
+/// `TooLarge` if such a manifest could not be rewritten.
 fn check_manifest_room(state_bytes: u64, names: &BTreeSet<&[u8]>) -> Result<()> {
     let names_bytes: usize = names.iter().map(|name| name.len() + NAMED_BYTES).sum();
     let (limit, given) = (STATE_BYTES_MAX, state_bytes + names_bytes as u64);
@@ -419,9 +423,9 @@ fn drop_of(partition: &Arc<Keyspace>) -> Change {
     Change::DropPartition { id: partition.tree.partition }
 }
 
-/// Partitions that are wanted no more, to be dropped when others are made, without those that are asked for
-/// too. Where one that is made is itself wanted no more, none: two writers that make such ones would else
-/// drop each other's for ever.
+/// Partitions below the retained names, to be dropped when others are created, except the requested ones. The
+/// result is empty if a created partition is itself below: two writers of such names would drop each other's
+/// partitions forever.
 pub(super) fn unwanted_beside(
     partitions: &Partitions,
     made: &BTreeSet<&[u8]>,
@@ -437,10 +441,10 @@ pub(super) fn unwanted_beside(
     unwanted
 }
 
-/// The change that takes ids for some partitions, and reserves some for keyspaces if too few are left.
+/// The change that takes `count` partition ids, and reserves keyspace ids if too few are left.
 ///
 /// # Errors
-/// `TooLarge` when there are no more.
+/// `TooLarge` if no ids are left.
 pub(super) fn take_ids(catalog: &Catalog, count: u32) -> Result<Change> {
     let (keyspace, next) = (catalog.next_keyspace, catalog.state.next_partition.saturating_add(count));
     let limit = !KeyspaceId::HASHED - IDS_RESERVED;
@@ -457,7 +461,7 @@ pub(super) fn take_ids(catalog: &Catalog, count: u32) -> Result<Change> {
 mod tests {
     use super::*;
 
-    /// A manifest that could not be written anew is never made.
+    /// A manifest that could not be rewritten is never created.
     #[test]
     fn names_fit_a_manifest() {
         let check = |state_bytes: u64, names: &[&[u8]]| {

@@ -1,7 +1,7 @@
-//! Room for batches that no write buffer of the usual size may hold: a generation for each, made by the
-//! thread that commits, in memory of the reserve (`write::large`).
+//! Room for batches that exceed the usual write buffer. Each gets a generation of its own, made by the
+//! committing thread in memory of the reserve (`write::large`).
 //!
-//! The memory is granted before the batch queues up. A thread that finds none waits outside the queue: until
+//! The memory is granted before the batch queues up. A thread without a grant waits outside the queue until
 //! the large batch before it is flushed, or a flush has failed.
 
 use crate::base::error::Result;
@@ -14,10 +14,10 @@ use crate::write::writer::StandbyMemtable;
 use super::Committer;
 
 impl Committer {
-    /// A generation for a batch, once there is memory for it.
+    /// Waits for memory and returns a generation for the batch.
     ///
     /// # Errors
-    /// Why there will be none: what latched the store, or stopped flushes.
+    /// The error that latched the store or stopped flushes: no memory will come free.
     pub(in crate::engine) fn wait_for_large_room(
         &self,
         items: &Items,
@@ -33,7 +33,8 @@ impl Committer {
         }
     }
 
-    /// The same without the wait: `None` if there is no memory before the writer's `changed` event moves.
+    /// As [`Self::wait_for_large_room`], without the wait. `None` if there is no memory until the writer's
+    /// `changed` event moves.
     pub(in crate::engine) fn try_large_room(
         &self,
         items: &Items,
@@ -48,7 +49,7 @@ impl Committer {
         }
     }
 
-    /// Memory for a generation, and for the order of the items; `None` if other large batches have it.
+    /// Memory for a generation and for the sort order of its items; `None` if other large batches use it.
     pub(in crate::engine) fn grant_large_room(&self, items: &Items, region_bytes: usize) -> Option<Grant> {
         let bytes = region_bytes + order_bytes(items.count());
         self.cache.reserve().grant_or_wait(Role::LargeBatches, bytes as u64).ok()
@@ -65,7 +66,7 @@ impl Committer {
         Ok(LargeRoom::new(items.size(), StandbyMemtable { generation, inserter, grant: Some(grant) }))
     }
 
-    /// A batch is written, or refused: its generation is one of the store's, or gone.
+    /// Ends a large batch that was written or refused. The store lists its generation if it is still alive.
     pub(in crate::engine) fn end_large_room(&self, room: LargeRoom) {
         let generation = room.generation.clone();
         drop(room);

@@ -1,17 +1,17 @@
 //! The joint order of commits and catalog changes.
 //!
-//! A commit has its place in that order from the write leader. A catalog change (a keyspace created, dropped
-//! or set, an ingest published) takes the leader's place for a few device calls: it makes every earlier write
-//! durable, appends its edit to the manifest and lets writers go on. Flushes, merges and edits about logs
-//! move data without changing what the store contains; they stay outside this order.
+//! The write leader gives each commit its place in that order. A catalog change is a keyspace created,
+//! dropped or configured, or an ingest published. It takes the leader's place for a few device calls: it
+//! makes every earlier write durable, appends its edit to the manifest and lets writers go on. Flushes,
+//! merges and edits about logs move data without changing the store's contents; they stay outside this order.
 //!
-//! A checkpoint takes a place in the order too, seals the write buffer there, gives the leader's place back
-//! and keeps the gate closed until that buffer is flushed. So no catalog change lies between the writes that
-//! its tables hold and the catalog that it copies, while writers go on. Partitions that writes make take no
-//! turn: they stand in the order where the records are that make them.
+//! A checkpoint also takes a place in the order. It seals the write buffer there, gives the leader's place
+//! back and keeps the gate closed until that buffer is flushed. So no catalog change lies between the writes
+//! in the checkpoint's tables and the catalog that it copies, while writers go on. Partitions that writes
+//! make take no turn: their place is that of the log records that make them.
 //!
-//! Locks are taken in this order: gate, front of commits, catalog. A thread that holds the catalog never
-//! waits for one of the other two. Any thread may ask for a turn.
+//! Locks are taken in this order: gate, leader's place, catalog. A thread that holds the catalog never waits
+//! for one of the other two. Any thread may ask for a turn.
 //!
 //! Invariants:
 //! 1. One thread at a time has passed the gate, in the order of arrival.
@@ -26,29 +26,29 @@ use crate::write::writer::{Sealing, Spare};
 use super::Committer;
 use super::gate::GateTicket;
 
-/// A turn in the joint order: asked for, then held until it is dropped.
+/// A turn in the joint order: requested, then held until it is dropped.
 pub(in crate::engine) struct OrderTurn<'s> {
     store: &'s Committer,
     stage: Stage<'s>,
-    // Dropped after the stage: the next one in the queue finds the front free.
+    // Dropped after the stage, so that the next ticket finds the leader's place free.
     ticket: GateTicket<'s>,
 }
 
 enum Stage<'s> {
-    /// Waits for the gate, whose event was last seen at this count.
+    /// Waits for the gate. The count is that of the gate's event at the last look.
     Gate(u64),
-    /// Waits for the front of commits, or holds it.
+    /// Waits for the write leader's place, or holds it.
     Front(Hold<'s>),
 }
 
 impl<'s> OrderTurn<'s> {
-    /// Asks for a turn.
+    /// Requests a turn.
     pub(in crate::engine) fn start(store: &'s Committer) -> OrderTurn<'s> {
         let seen = store.gate.moved.seen();
         OrderTurn { store, stage: Stage::Gate(seen), ticket: store.gate.enter() }
     }
 
-    /// Whether the turn has come: from then on no commit is under way.
+    /// Whether the turn has come. From then on no commit is under way.
     ///
     /// # Errors
     /// The error that has latched the store, or `Closed`.
@@ -62,7 +62,7 @@ impl<'s> OrderTurn<'s> {
         }
         let is_held = self.hold().poll();
         if is_held {
-            // After a failed append the log's tail is not known: nothing may vouch for it.
+            // After a failed append the end of the log is unknown, so no edit may record it.
             self.store.check_writable()?;
         }
         Ok(is_held)
@@ -96,14 +96,14 @@ impl<'s> OrderTurn<'s> {
     /// Seals the active write buffer.
     ///
     /// # Errors
-    /// Why there is no room to be had, or a failed write over what a full disk refused.
+    /// The reason why no room will come free, or a failed write over records that a full disk refused.
     pub(in crate::engine) fn seal(&mut self) -> Result<Sealing> {
         self.cover_failed_tail()?;
         self.hold().seal()
     }
 
-    /// Seals the active write buffer, which is durable, and goes on with `next`, whatever waits for its
-    /// flush.
+    /// Seals the active write buffer, which must be durable, and continues with `next`. This ignores the
+    /// limit on buffers that wait for a flush.
     pub(in crate::engine) fn seal_into(&mut self, next: Spare) {
         self.hold().seal_into(next);
     }
@@ -123,7 +123,7 @@ impl<'s> OrderTurn<'s> {
             synced.inspect_err(|error| writer.latch(error))?;
             if let Some((file, offset, page)) = self.hold().synced() {
                 match storage.write(file, offset, &page) {
-                    // The sync has made the log durable, whether or not there was space to record it.
+                    // The sync has made the log durable, even if there was no space to record that.
                     Ok(()) | Err(Error::Full { .. }) => {}
                     Err(error) => {
                         writer.latch(&error);
@@ -135,8 +135,8 @@ impl<'s> OrderTurn<'s> {
         Ok(())
     }
 
-    /// Writes zeros over records that a full disk refused: they must not be read behind what becomes durable
-    /// now.
+    /// Writes zeros over records that a full disk refused. A recovery must not read them behind the records
+    /// that become durable now.
     fn cover_failed_tail(&mut self) -> Result<()> {
         let (storage, writer) = (&self.store.env.storage, &self.store.writer);
         while let Some((file, offset, zeros)) = self.hold().remains() {
@@ -150,7 +150,7 @@ impl<'s> OrderTurn<'s> {
         Ok(())
     }
 
-    /// Lets commits go on and keeps the gate closed to catalog changes.
+    /// Lets commits go on, and keeps the gate closed to catalog changes.
     pub(in crate::engine) fn release_front(self) -> GateTicket<'s> {
         let OrderTurn { stage, ticket, .. } = self;
         drop(stage);

@@ -1,13 +1,14 @@
-//! Routes the items of keyspaces that are divided by their keys to partitions.
+//! Routes the items of keyspaces that are divided by keys to partitions.
 //!
-//! A batch has them under the keyspace's own id ([`PartitionId::OF_KEY`]). They are given their partitions
-//! when it is committed: a put has its partition made, a delete in a missing partition is left out, and a
-//! range delete goes to each partition that may have keys of the range. Where names matter so, the write
-//! leader refuses the batch if a partition was made or dropped meanwhile, and it is routed anew.
+//! An unrouted batch holds such items under the keyspace's own id ([`PartitionId::OF_KEY`]). Partitions are
+//! assigned at commit. A put creates its partition if that is missing. A delete in a missing partition is
+//! left out. A range delete goes to each partition that may have keys of the range. A batch with such deletes
+//! depends on the set of names: the write leader refuses it if a partition was made or dropped meanwhile, and
+//! it is routed again.
 //!
-//! A partition that a put makes is in the batch's own record of the log, and the manifest is told of it with
-//! its next edit: making it costs no sync. So is it in every record with items of it until then: whichever of
-//! them a crash leaves makes it again.
+//! A put that makes a partition records it in the batch's own log record, and the manifest learns of it with
+//! its next edit. So making a partition costs no sync. Until that edit, every record with items of the
+//! partition also makes it: any of them that survives a crash makes it again.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ use crate::write::writer::Until;
 use super::Committer;
 use super::keyspaces::{take_ids, unwanted_beside};
 
-/// Items to be routed, their keyspaces, and those of them that keys divide.
+/// Items to route, their keyspaces, and the keyspaces among them that keys divide.
 pub(crate) struct Unrouted<'b> {
     pub(crate) items: &'b Items,
     pub(crate) keyspaces: &'b Keyspaces,
@@ -35,7 +36,7 @@ pub(crate) struct Unrouted<'b> {
 /// A keyspace, and the name of one of its partitions.
 type Place<'b> = (&'b Arc<Keyspace>, Cow<'b, [u8]>);
 
-/// What names were when a batch was routed: refused once they are others.
+/// The count of name changes when a batch was routed; the batch is refused once the count differs.
 #[derive(Debug)]
 struct SameNames {
     keyspace: Arc<Keyspace>,
@@ -61,7 +62,7 @@ fn partitions(keyspace: &Keyspace) -> &Partitions {
 }
 
 impl Committer {
-    /// Commits items, some of which are of keyspaces that keys divide.
+    /// Commits items, some of them in keyspaces that keys divide.
     pub(crate) fn write_routed(&self, unrouted: &Unrouted<'_>, until: Option<Until>) -> Result<()> {
         loop {
             let (items, keyspaces) = self.route(unrouted)?;
@@ -72,12 +73,12 @@ impl Committer {
         }
     }
 
-    /// Whether a batch was refused for partitions that came or went since it was routed.
+    /// Whether a batch was refused because partitions were made or dropped since it was routed.
     pub(crate) fn is_to_be_routed_anew(&self, keyspaces: &Keyspaces, error: &Error) -> bool {
         matches!(error, Error::Dropped { .. }) && keyspaces.check_live().is_ok() && self.check_open().is_ok()
     }
 
-    /// The items in their partitions; those that are missing are made, unless the batch is too large.
+    /// Assigns items to their partitions and creates missing partitions, unless the batch is too large.
     pub(crate) fn route(&self, unrouted: &Unrouted<'_>) -> Result<(Arc<Items>, Keyspaces)> {
         self.check_routed(unrouted.items, &unrouted.size()?)?;
         loop {
@@ -90,7 +91,7 @@ impl Committer {
     }
 
     /// # Errors
-    /// `TooLarge` for a batch that no write buffer may be made for.
+    /// `TooLarge` for a batch that exceeds the largest write buffer.
     pub(crate) fn check_routed(&self, items: &Items, size: &RoutedSize) -> Result<()> {
         self.budget.check_batch(&size.of(items)).map(drop)
     }
@@ -114,8 +115,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes those of the named partitions that are missing, without an edit: records are to make them.
-    /// `false` if only an edit can.
+    /// Makes the missing ones of the named partitions without an edit; the batch's log records will make
+    /// them. Returns `false` if only an edit can make them.
     fn make_in_log(&self, keyspace: &Keyspace, names: &BTreeSet<&[u8]>) -> Result<bool> {
         self.check_open()?;
         self.check_writable()?;
@@ -157,14 +158,14 @@ impl<'b> Unrouted<'b> {
         self.divided.iter().find(|keyspace| keyspace.id == id)
     }
 
-    /// The keyspace of an item that is to be routed.
+    /// The keyspace of an item, if the item must be routed.
     fn divided_of(&self, item: &log::Item<'_>) -> Option<&'b Arc<Keyspace>> {
         let is_routed = item.tree.partition == PartitionId::OF_KEY;
         is_routed.then(|| self.keyspace(item.tree.keyspace)).flatten()
     }
 
-    /// The same, and the name of the partition that has its key; empty for a range delete, whose bounds are
-    /// keys of no item: a function is not asked for them.
+    /// The keyspace and partition name of an item that must be routed. The name is empty for a range delete:
+    /// its bounds are not keys of items, so the rule's function is not called for them.
     fn partition_of(&self, item: &log::Item<'b>) -> Result<Option<Place<'b>>> {
         let Some(keyspace) = self.divided_of(item) else { return Ok(None) };
         if item.kind == ItemKind::DeleteRange {
@@ -186,27 +187,27 @@ impl<'b> Unrouted<'b> {
     }
 }
 
-/// What a batch comes to when it is routed: at most, unless partitions are made before that.
+/// Upper bounds of a batch's size after routing. They hold unless partitions are made before that.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoutedSize {
     keyspaces: BTreeMap<KeyspaceId, RoutedItems>,
 }
 
-/// The same of the items of a keyspace.
+/// The part of [`RoutedSize`] that one keyspace has.
 #[derive(Clone, Debug, Default)]
 struct RoutedItems {
-    /// Partitions that have items, by name.
+    /// Names of the partitions that have items.
     names: BTreeSet<Box<[u8]>>,
-    /// Range deletes, and the range tombstones that they come to.
+    /// Range deletes, and the range tombstones that they become.
     ranges: usize,
     tombstones: usize,
 }
 
 impl RoutedSize {
-    /// An item of a keyspace that keys divide is added to the batch.
+    /// Counts an item that is added to the batch, in a keyspace that keys divide.
     ///
     /// # Errors
-    /// `Unrouted`.
+    /// `Unrouted` if the rule's function has no code.
     pub(crate) fn note(
         &mut self,
         keyspace: &Keyspace,
@@ -223,14 +224,14 @@ impl RoutedSize {
             let name = keyspace.name_of(key)?;
             if !names.contains(&*name) {
                 names.insert(name[..].into());
-                // The range deletes before it may be of this partition too.
+                // The earlier range deletes may cover this partition too.
                 *tombstones += *ranges;
             }
         }
         Ok(())
     }
 
-    /// What the batch, which has those items, takes in memory.
+    /// Memory that the batch with these items takes.
     pub(crate) fn memory_bytes(&self, items: &Items) -> usize {
         sorted_batch_bytes(&self.of(items))
     }
@@ -246,7 +247,7 @@ impl RoutedSize {
     }
 }
 
-/// `None` if a partition came or went meanwhile.
+/// Routes the items; `None` if a partition was made or dropped meanwhile.
 fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>> {
     let changes: Vec<u64> = unrouted.divided.iter().map(|one| partitions(one).changes()).collect();
     let (mut items, mut keyspaces) = (Items::default(), unrouted.keyspaces.clone());
@@ -272,7 +273,7 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
         for (index, partition) in found.into_iter().enumerate() {
             let (mut key, mut value) = (item.key, item.value);
             if item.kind == ItemKind::DeleteRange && partitions_in_order {
-                // All keys of the partitions between the first and the last are in the range.
+                // Partitions between the first and the last lie wholly in the range.
                 key = if index == 0 { key } else { &[] };
                 value = if index == last { value } else { &[] };
             }
@@ -306,8 +307,8 @@ pub(in crate::engine) mod tests {
     use crate::io::sim::SimDisk;
     use crate::levels::manifest::UNWRITTEN_EDIT_BYTES;
 
-    /// A batch that depends on which partitions there are is refused once they are others, and routed again
-    /// it is of the new ones too. One that does not depend on them is written.
+    /// A batch that depends on the set of partitions is refused once the set differs. Routed again, it covers
+    /// the new partitions too. An independent batch is written.
     #[test]
     fn batches_are_routed_again_when_names_change() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
@@ -330,7 +331,7 @@ pub(in crate::engine) mod tests {
             let divided_only = [Arc::clone(&divided)];
             let unrouted = Unrouted { items: &items, keyspaces: &keyspaces, divided: &divided_only };
             let (routed, marks) = store.route(&unrouted).expect("no fault");
-            // It comes in between.
+            // This write comes in between.
             let (between, of_between) = put(if number == 0 { b"b1" } else { b"c1" });
             let other = Unrouted { items: &between, keyspaces: &of_between, divided: &divided_only };
             let (other, of_other) = store.route(&other).expect("no fault");
@@ -359,8 +360,7 @@ pub(in crate::engine) mod tests {
         catalog.unwritten.iter().filter_map(|one| one.partition_name()).map(<[u8]>::len).collect()
     }
 
-    /// The manifest is told of partitions before there are too many of them, or too many bytes of their
-    /// names.
+    /// The manifest is told of partitions before their count or the bytes of their names exceed the limits.
     #[test]
     fn unwritten_partitions_are_bounded() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 4 << 20).expect("opens");
@@ -379,7 +379,7 @@ pub(in crate::engine) mod tests {
         store.close().expect("closes");
     }
 
-    /// With no room in the manifest beside its reserve an edit makes the partition, which finds room or
+    /// If the manifest has no room beside its reserve, an edit makes the partition; the edit finds room or
     /// fails.
     #[test]
     fn partitions_take_no_reserve() {
@@ -401,8 +401,8 @@ pub(in crate::engine) mod tests {
         store.close().expect("closes");
     }
 
-    /// A manifest keeps the feature bit of such records when the last rule by keys is gone: logs have some
-    /// yet.
+    /// A manifest keeps the feature bit of such records when the last rule by keys is dropped, because logs
+    /// still have such records.
     #[test]
     fn manifests_keep_the_feature_of_logs() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");

@@ -20,32 +20,32 @@ impl Committer {
         let retry =
             || self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush);
         if self.work.error_of(Kind::Flush).is_some() {
-            // What kept a log and memory from being made ready may have cleared.
+            // The failure that kept a log and memory from being prepared may have cleared.
             retry()?;
         }
         let seal = || self.commit(&CommitOp::empty(Until::Written, Seals::Yes));
         match seal() {
-            // Where ranges were deleted the flush worker may begin the log anew (`restart`).
+            // If ranges were deleted, the flush worker may restart the log (`restart`).
             Err(Error::Full { .. }) if self.has_ranges_in_memory() => retry().and_then(|()| seal()),
             sealed => sealed,
         }
     }
 
-    /// Seals the present generation and waits until every write before the call is in a table.
+    /// Seals the active generation and waits until every write before the call is in a table.
     pub(crate) fn flush(&self) -> Result<()> {
         self.seal()?;
         let last = self.writer.visible();
         self.wait_for(|store| store.writer.has_flushed(last), |kind| kind == Kind::Flush)
     }
 
-    /// Flushes, then merges what is there at the call into one run a tree. What is written meanwhile does not
-    /// keep it; an ingest does, as it has the number of the last flush.
+    /// Flushes, then merges the data present at the call into one run per tree. Later writes do not prolong
+    /// the wait. Later ingests do, because they have the sequence number of the last flush.
     pub(crate) fn compact(&self) -> Result<()> {
         self.compact_trees(|store| store.trees(), (Vec::new(), Vec::new()))
     }
 
-    /// The same of some keys of a keyspace, from the first one on to before the second, which is empty if
-    /// there is no end; all that is in memory is flushed.
+    /// As [`Self::compact`], for the keys of a keyspace from the first key up to and excluding the second. An
+    /// empty second key means no upper bound. The whole write buffer is flushed.
     pub(crate) fn compact_keyspace(&self, keyspace: &Keyspace, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
         let trees = |store: &Committer| {
             let pin = store.epoch.pin();
@@ -59,7 +59,7 @@ impl Committer {
         trees: impl FnOnce(&Committer) -> Vec<TreeId>,
         keys: (Vec<u8>, Vec<u8>),
     ) -> Result<()> {
-        // What was ingested before anything was written counts as of the first write.
+        // An ingest before the first write counts as of the first write.
         let upto = self.writer.visible().max(1);
         self.flush()?;
         let trees = trees(self);
@@ -68,7 +68,7 @@ impl Committer {
         let is_left =
             |store: &Committer, tree| store.work.wants_full(tree) && store.keyspace_of(tree).is_some();
         let wanted: BTreeSet<TreeId> = trees.iter().copied().collect();
-        // What is done is not looked at again, whatever others want of it.
+        // A finished tree is not checked again, even if another caller wants a merge of it.
         let left = RefCell::new(trees);
         let is_done = |store: &Committer| {
             let mut left = left.borrow_mut();
@@ -85,8 +85,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Waits until no background work is due or under way, and obsolete files that no reader holds are
-    /// removed.
+    /// Waits until no background work is due or under way, and obsolete files without readers are removed.
     pub(crate) fn settle(&self) -> Result<()> {
         self.check_process()?;
         if self.mode == Mode::ReadOnly {
@@ -101,8 +100,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Waits for what background work brings about; ends with its error if what concerns it cannot go on.
-    /// What failed before may have cleared: it is tried again.
+    /// Waits until background work makes `is_done` true. Ends with the error of any concerned work that
+    /// cannot go on. Earlier failures may have cleared, so that work is tried again.
     fn wait_for(&self, is_done: impl Fn(&Committer) -> bool, concerns: impl Fn(Kind) -> bool) -> Result<()> {
         let known = self.work.failures();
         loop {

@@ -1,4 +1,4 @@
-//! The commit worker: commits what futures have queued (`async_writes`).
+//! The commit worker: commits the writes that futures have queued (`async_writes`).
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -17,7 +17,7 @@ use super::async_writes::AsyncWrite;
 use crate::engine::budget::BatchRoom;
 use crate::engine::job::Job;
 
-/// Writes that the worker has under way, at most.
+/// Most writes that the worker has under way.
 const UNDER_WAY_MAX: usize = 1024;
 
 /// The writer of a store.
@@ -35,24 +35,24 @@ impl<C: Deref<Target = Committer>> Deref for WriterOf<C> {
 pub(in crate::engine) struct CommitWork<C: Deref<Target = Committer>> {
     of: C,
     under_way: VecDeque<UnderWay<C>>,
-    /// A large one that there was no memory for.
+    /// A large write that waits for memory.
     next: Option<Arc<AsyncWrite>>,
 }
 
 struct UnderWay<C: Deref<Target = Committer>> {
     write: Arc<AsyncWrite>,
-    /// For a large one.
+    /// For a large write.
     room: Option<LargeRoom>,
     commit: Commit<WriterOf<C>>,
     step: Step<WriteAsk, Result<()>>,
-    /// Until when it pauses, once that is known.
+    /// The end of its pause, once that is known.
     paused_to_ns: Option<u64>,
 }
 
-/// How far a write has come.
+/// The progress of a write.
 enum Progress {
     Done(Result<()>),
-    /// It waits for its ticket, for memory, for a log or memtable, or until a time.
+    /// The write waits for its ticket, for memory, for a log or memtable, or until a time.
     Ticket,
     Memory(u64),
     Room(u64),
@@ -64,7 +64,7 @@ impl<C: Deref<Target = Committer> + Clone> CommitWork<C> {
         CommitWork { of, under_way: VecDeque::new(), next: None }
     }
 
-    /// Takes what fits one group from the queue.
+    /// Takes writes from the queue, up to one group.
     fn take(&mut self, store: &Committer) {
         let mut bytes: usize = self.under_way.iter().map(|one| one.write.what.items.payload().len()).sum();
         while self.under_way.len() < UNDER_WAY_MAX && bytes < GROUP_BYTES_MAX {
@@ -94,7 +94,7 @@ impl<C: Deref<Target = Committer> + Clone> CommitWork<C> {
 }
 
 impl<C: Deref<Target = Committer>> UnderWay<C> {
-    /// Goes as far as it can without a wait.
+    /// Advances the write as far as possible without a wait.
     fn go_on(&mut self, store: &Committer) -> Progress {
         loop {
             let answer = match &self.step {
@@ -153,7 +153,7 @@ impl<C: Deref<Target = Committer> + Clone + Send> Job<Committer> for CommitWork<
             }
             true
         });
-        // Those that paused, or had no memory, have queued up since.
+        // Writes that paused, or had no memory, have queued up since.
         store.writer.lead_next();
         if has_moved || event.seen() != seen {
             return Turn::Again;
@@ -163,12 +163,12 @@ impl<C: Deref<Target = Committer> + Clone + Send> Job<Committer> for CommitWork<
             room = Some(seen_changed);
         }
         match (room, memory) {
-            // It leads, or is alone: nothing else goes on before there is room.
+            // This write leads or is alone: no other write goes on before there is room.
             (Some(seen), _) => Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns },
             (None, Some(seen)) if !has_ticket => {
                 Turn::Idle { event: Arc::clone(store.cache.reserve().freed()), seen, timeout_ns }
             }
-            // One that waits for memory has it when others are answered.
+            // A write that waits for memory gets it when others are answered.
             _ => Turn::Idle { event: Arc::clone(event), seen, timeout_ns },
         }
     }

@@ -13,12 +13,12 @@ use super::Committer;
 use crate::engine::budget::BatchRoom;
 
 impl Committer {
-    /// Commits items, acknowledged as `until` says or as the store's settings do.
+    /// Commits items. `until` sets the moment of acknowledgement; by default the store's settings do.
     pub(crate) fn write(&self, items: &Items, until: Option<Until>) -> Result<()> {
         self.write_items(items, None, Keyspaces::NONE, until)
     }
 
-    /// The same for a batch, which is refused if one of its keyspaces was dropped.
+    /// As [`Self::write`], for a batch, which is refused if one of its keyspaces was dropped.
     pub(crate) fn write_batch(
         &self,
         items: &Arc<Items>,
@@ -28,7 +28,7 @@ impl Committer {
         self.write_items(items, Some(items), keyspaces, until)
     }
 
-    /// Where items have room; refuses those that no write buffer may be made for.
+    /// The write buffer that has room for these items; refuses items that exceed the largest one.
     pub(crate) fn check_batch(&self, items: &Items) -> Result<BatchRoom> {
         self.budget.check_batch(&items.size())
     }

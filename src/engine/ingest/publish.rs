@@ -1,22 +1,25 @@
-//! Publishing an ingest: a state machine that finds it a place in the order of writes and in its tree, and
+//! Publishing an ingest: a state machine that gives it a position in the order of writes and in its tree, and
 //! makes one edit of the manifest.
 //!
-//! Its place in the order is its turn in the joint order ([`OrderTurn`]) at which nothing in memory overlaps
-//! its tables: then what is in memory is newer or somewhere else, and tables may go below it. If something
-//! does overlap, it is sealed and flushed first, once while writers go on, and what they wrote meanwhile once
-//! more while they wait. So writers wait for a sync of the log and one of the manifest, and for a flush of
-//! little only if they write where the ingest does.
+//! The position in the order of writes is a turn in the joint order ([`OrderTurn`]) at which no item in
+//! memory overlaps the tables. Then all items in memory are newer or somewhere else, and the tables may go
+//! below them. Overlapping generations are sealed and flushed first: once while writers go on, and once more,
+//! with the writes made meanwhile, while writers wait. So writers wait for a sync of the log and one of the
+//! manifest. They wait for a small flush only if they write where the ingest does.
 //!
-//! Merges of the tree are kept from beginning, and the one under way is waited for: its outputs may lie where
-//! the tables are to go. It never waits in a call: it says for what. An ingest over partitions does so with
-//! the tree of each, in the order of their ids: two of them never wait for each other.
+//! Merges of the tree are kept from beginning, and the ingest waits for the merge under way: its outputs may
+//! lie where the tables are to go. No call blocks: it returns, and [`Publish::waits_for`] has the event to
+//! wait for. An ingest over partitions claims the tree of each, in the order of their ids: two ingests never
+//! wait for each other.
 //!
 //! Invariants:
-//! 1. Every write acknowledged before the front is held is older than the ingest, durable before it, and
-//!    below it or apart from it; every later one is newer. Readers see all of it from one version on.
+//! 1. Every write acknowledged before the ingest holds the front, the state of the write leader, is older
+//!    than the ingest, durable before it, and below it or apart from it. Every later write is newer. Readers
+//!    see the whole ingest from one version on.
 //! 2. It takes no sequence number: its tables have that of the last flushed write, in a level where position
-//!    alone says what is newer.
-//! 3. Given up anywhere, the front goes on and merges of the tree may begin.
+//!    alone decides which item is newer.
+//! 3. If the ingest is abandoned at any point, it releases the front: writers go on, and merges of the
+//!    tree may begin.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{SEQUENCE_MAX, Sequence, TreeId};
@@ -39,15 +42,16 @@ use crate::engine::commit::order::OrderTurn;
 use crate::engine::publish::edit::{Edit, Origin};
 use crate::engine::publish::keyspace::Keyspace;
 
-/// Runs of a tree at which an ingest waits for merges: it might add one each time, and nothing slows it.
+/// Runs of a tree at which an ingest waits for merges: each ingest may add a run, and no pressure slows
+/// ingests.
 const RUNS_COUNT_MAX: usize = 64;
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Published {
     /// There is more to do.
     Again,
-    /// Nothing can be done until what [`Publish::waits_for`] says has moved.
+    /// Nothing can be done until the event of [`Publish::waits_for`] has moved.
     Wait,
     Done,
 }
@@ -55,38 +59,38 @@ pub(in crate::engine) enum Published {
 /// See the module.
 pub(in crate::engine) struct Publish<'s> {
     store: &'s Committer,
-    /// The keyspaces, or partitions, that the tables are of, by their trees.
+    /// The keyspaces, or partitions, of the tables, in the order of their trees.
     targets: Vec<Arc<Keyspace>>,
     /// Ascending and disjoint.
     tables: Vec<BuiltTable>,
     stage: Stage<'s>,
     waits: Waits,
-    /// Merges of their trees are kept from beginning.
+    /// Merges of the targets' trees are kept from beginning.
     are_wanted: bool,
-    /// How many of their trees it has.
+    /// Number of the targets' trees that are claimed.
     taken_count: usize,
-    /// While merges are waited for.
+    /// Held while merges are waited for.
     hurries: Option<Hurries<'s>>,
     flushes_count: u32,
-    /// Failures of background work that are no news.
+    /// Number of failures of background work that are known; later ones end the wait.
     known_failures: u64,
 }
 
 enum Stage<'s> {
-    /// Merges are to make runs fewer, and flushes to work again.
+    /// Waits until merges have made runs fewer, and flushes work again.
     Calm,
-    /// Merges of the trees that are under way are to end.
+    /// Waits for the end of merges of the trees that are under way.
     Trees,
-    /// Its turn in the joint order is to come.
+    /// Waits for its turn in the joint order.
     Order(OrderTurn<'s>),
-    /// Is anything in memory that overlaps?
+    /// Checks whether a generation in memory overlaps the tables.
     Memory(OrderTurn<'s>),
-    /// Everything up to there is to be in tables; writers wait if the turn is kept.
+    /// Waits until all writes up to this sequence number are in tables; writers wait if the turn is kept.
     Flush(Option<OrderTurn<'s>>, Sequence),
     Over,
 }
 
-/// What a wait is for, and how often it was seen to have moved.
+/// The event of a wait, and its count when the wait began.
 #[derive(Clone, Copy)]
 enum Waits {
     Work(u64),
@@ -95,7 +99,7 @@ enum Waits {
 }
 
 impl<'s> Publish<'s> {
-    /// Of tables that are durable, with their names, and one at least; `targets`: what they are of.
+    /// `tables`: one at least; they and their names are durable. `targets`: their keyspaces or partitions.
     pub(in crate::engine) fn new(
         store: &'s Committer,
         targets: &[Arc<Keyspace>],
@@ -117,7 +121,7 @@ impl<'s> Publish<'s> {
         }
     }
 
-    /// The event that ends a wait, and the count at which it has not.
+    /// The event that ends a wait, and its count before it moves.
     pub(in crate::engine) fn waits_for(&self) -> (&Event, u64) {
         match (self.waits, &self.stage) {
             (Waits::Order, Stage::Order(turn)) => turn.waits_for(),
@@ -133,11 +137,11 @@ impl<'s> Publish<'s> {
         matches!(self.stage, Stage::Memory(_)) && !self.is_in_memory()
     }
 
-    /// Does what can be done now.
+    /// Does the work that can be done now.
     ///
     /// # Errors
-    /// Why it cannot be published: nothing of it is there then, unless the store is latched, and a crash may
-    /// leave it whole.
+    /// The reason why it cannot be published. The store then has no part of it, unless the store is latched:
+    /// then a crash may leave the whole ingest.
     pub(in crate::engine) fn turn(&mut self) -> Result<Published> {
         check(self.store)?;
         self.targets.iter().try_for_each(|target| target.check_live())?;
@@ -168,7 +172,7 @@ impl<'s> Publish<'s> {
     fn calm(&mut self, seen: u64) -> Result<Published> {
         let work = &self.store.work;
         if work.error_of(Kind::Flush).is_some() && self.is_in_memory() {
-            // What stands in the way of flushes may have cleared: they are tried again.
+            // The cause of failed flushes may have cleared: they are tried again.
             let news = work.error(self.known_failures, |kind| kind == Kind::Flush);
             return news.map_or_else(|| self.wait(Stage::Calm, Waits::Work(seen)), Err);
         }
@@ -181,7 +185,7 @@ impl<'s> Publish<'s> {
         Ok(Published::Again)
     }
 
-    /// Whether merges are behind, and do what they can about it.
+    /// Whether a tree has too many runs, and merges can still make them fewer.
     fn has_too_many_runs(&self) -> bool {
         let pin = self.store.epoch.pin();
         let version = &self.store.views.load(&pin).get().version;
@@ -224,7 +228,7 @@ impl<'s> Publish<'s> {
             return self.wait(Stage::Memory(turn), Waits::Writer(seen));
         }
         let last = turn.last_sequence();
-        // The first flush may take a while: writers go on, and what they write is little.
+        // The first flush may take a while: writers go on, and write little meanwhile.
         let turn = (self.flushes_count > 0).then_some(turn);
         self.flushes_count += 1;
         self.known_failures = self.store.work.failures();
@@ -251,20 +255,20 @@ impl<'s> Publish<'s> {
         }
     }
 
-    /// Of each table its tree and its bounds, those of a tree in the order of their keys.
+    /// The tree and the bounds of each table; tables of one tree are in the order of their keys.
     fn bounds(&self) -> impl Iterator<Item = (TreeId, Bounds<'_>)> {
         let tables = self.tables.iter().flat_map(|one| &one.tables);
         tables.map(|table| (table.tree(), (table.min(), table.max())))
     }
 
-    /// Whether a generation has items or range tombstones where the tables are.
+    /// Whether a generation has items or range tombstones within the bounds of the tables.
     fn is_in_memory(&self) -> bool {
         let pin = self.store.epoch.pin();
         let generations = &self.store.views.load(&pin).get().generations;
         generations.iter().any(|generation| self.meets(generation))
     }
 
-    /// The same of the one that is written now.
+    /// The same for the active generation.
     fn is_in_active(&self) -> bool {
         let pin = self.store.epoch.pin();
         self.store.views.load(&pin).get().generations.first().is_some_and(|active| self.meets(active))
@@ -274,7 +278,7 @@ impl<'s> Publish<'s> {
         self.bounds().any(|(tree, bounds)| meets(generation, tree, bounds))
     }
 
-    /// The edit.
+    /// Finds the tables their runs and makes the edit.
     fn install(&self) -> Result<()> {
         let store = self.store;
         let mut catalog = store.catalog.take(&*store.env.threads);
@@ -292,7 +296,8 @@ impl<'s> Publish<'s> {
             let tree = version.tree(*id).expect("the catalog has it, and makes every version");
             spots.insert(*id, lower(tree, place(&shape(tree), bounds), &mut edit));
         }
-        // Of no write of its own: below level 0 position alone says what is newer. 0 is no number of a table.
+        // No sequence number of its own: below level 0 position alone decides which item is newer. A table's
+        // sequence number is never 0.
         let sequence = catalog.state.flushed.max(1);
         let origin = Origin { sequences: (sequence, sequence), oldest_tombstone_s: 0 };
         for built in &self.tables {
@@ -322,7 +327,8 @@ pub(super) fn check(store: &Committer) -> Result<()> {
     store.check_writable()
 }
 
-/// Adds to the edit what goes down from level 0 before the ingest; the run that its tables are of.
+/// Adds to the edit the runs that go down from level 0 before the ingest. Returns the run of the ingest's
+/// tables.
 fn lower(tree: &Tree, placement: Placement, edit: &mut Edit<'_>) -> Spot {
     let Placement { lowered_count, level, run } = placement;
     let next_run = tree.next_run_number(level);

@@ -1,5 +1,5 @@
-//! Ingests alone: where they go, what they leave when they fail, and what a crash leaves of them. Beside
-//! other work they are in the engine's own tests.
+//! Ingests alone: their place in the tree, their cleanup after a failure, and their state after a crash.
+//! Ingests beside other work are in the engine's own tests.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -52,7 +52,7 @@ fn write(store: &Store, keyspace: &Keyspace, items: &[(u32, Option<&[u8]>)], unt
     store.write(&batch, Some(until))
 }
 
-/// Ingests the value under each of the keys.
+/// Ingests the same value under each of the keys.
 fn ingest(store: &Arc<Store>, keys: impl Iterator<Item = u32>, value: &[u8]) -> Result<()> {
     let keyspace = store.keyspace("a")?;
     let mut ingest = Ingest::begin(store, &keyspace)?;
@@ -62,7 +62,7 @@ fn ingest(store: &Arc<Store>, keys: impl Iterator<Item = u32>, value: &[u8]) -> 
     ingest.finish()
 }
 
-/// Tables of each run of each level.
+/// Number of tables in each run of each level.
 fn shape_of(store: &Store) -> Vec<Vec<usize>> {
     let tree = store.keyspace("a").expect("it is there").tree;
     let pin = store.epoch.pin();
@@ -75,8 +75,8 @@ fn tables_on(disk: &SimDisk) -> usize {
     entries.iter().filter(|one| matches!(one, Entry::Ours(file) if file.kind == FileKind::Table)).count()
 }
 
-/// An empty keyspace gets one run of level 1, of tables that grow with it; nothing is flushed, logged or
-/// merged, and each byte is written about once. It is there after a power cut.
+/// An ingest into an empty keyspace makes one run of level 1, of tables that grow with the run. Nothing is
+/// flushed, logged or merged, and each byte is written about once. The run is there after a power cut.
 #[test]
 fn an_empty_keyspace_is_written_once() {
     let disk = SimDisk::new(1);
@@ -103,8 +103,9 @@ fn an_empty_keyspace_is_written_once() {
     [again, store].iter().for_each(|store| store.close().expect("nothing fails"));
 }
 
-/// What was written before in memory and in tables, deletes of ranges too, is older; what is written after is
-/// newer; snapshots do not see it. So it is after merges, and when the store is opened again.
+/// Earlier writes, in memory and in tables, deletes of ranges too, are older than the ingest. Later writes
+/// are newer, and snapshots do not see the ingest. The same holds after merges, and when the store is opened
+/// again.
 #[test]
 fn it_is_newer_than_what_was_before() {
     let disk = SimDisk::new(2);
@@ -136,8 +137,8 @@ fn it_is_newer_than_what_was_before() {
     again.close().expect("nothing fails");
 }
 
-/// Tables between those of the last level join it by the edit alone, whatever is in memory elsewhere and of
-/// other keyspaces: no flush, no merge.
+/// Tables between those of the last level join it by the edit alone, without a flush or a merge. Items in
+/// memory, elsewhere in this keyspace or in other keyspaces, make no difference.
 #[test]
 fn gaps_of_the_last_level_are_filled() {
     let (store, threads) = open(&SimDisk::new(3), None, 3, MEMORY_BYTES).expect("nothing fails");
@@ -157,8 +158,8 @@ fn gaps_of_the_last_level_are_filled() {
     store.close().expect("nothing fails");
 }
 
-/// A key that does not come after the one before ends the ingest, which leaves neither item nor file; so
-/// does dropping it. What is too large is refused alone.
+/// A key that does not come after the key before ends the ingest, which leaves neither item nor file; so does
+/// dropping the ingest. An item that is too large is refused alone.
 #[test]
 fn what_is_not_ascending_leaves_nothing() {
     let disk = SimDisk::new(4);
@@ -192,8 +193,8 @@ fn what_is_not_ascending_leaves_nothing() {
     store.close().expect("nothing fails");
 }
 
-/// An ingest into a keyspace that is dropped, or a store that is closed meanwhile, says so; the store that is
-/// opened next has nothing of it.
+/// An ingest into a keyspace that is dropped, or a store that is closed meanwhile, returns that error; the
+/// store that is opened next has nothing of it.
 #[test]
 fn drops_and_closes_end_it() {
     let disk = SimDisk::new(5);
@@ -219,7 +220,7 @@ fn drops_and_closes_end_it() {
     again.close().expect("nothing fails");
 }
 
-/// Two at a time are both there, and have less memory each. Merges of the tree go on after them.
+/// Two ingests at a time both succeed, with less memory for each. Merges of the tree go on after them.
 #[test]
 fn ingests_take_turns() {
     let (store, _threads) = open(&SimDisk::new(6), None, 6, 32 << 20).expect("nothing fails");
@@ -244,7 +245,7 @@ fn ingests_take_turns() {
     store.close().expect("nothing fails");
 }
 
-/// Ingests over each other and over what is in memory, without end: merges keep the number of runs bounded.
+/// Ingests over each other and over items in memory, without end: merges keep the number of runs bounded.
 #[test]
 fn runs_stay_few_however_much_is_ingested() {
     let (store, _threads) = open(&SimDisk::new(7), None, 7, MEMORY_BYTES).expect("nothing fails");
@@ -261,8 +262,8 @@ fn runs_stay_few_however_much_is_ingested() {
     store.close().expect("nothing fails");
 }
 
-/// Writers go on while an ingest has memory flushed the first time; what they write between its keys until
-/// it has the front is older than it, and flushed too.
+/// Writers go on while an ingest has memory flushed the first time. Their writes between its keys, until the
+/// ingest holds the front, are older than the ingest, and flushed too.
 #[test]
 fn writers_go_on_while_memory_is_flushed() {
     let (store, threads) = open(&SimDisk::new(12), None, 12, MEMORY_BYTES).expect("nothing fails");
@@ -280,7 +281,7 @@ fn writers_go_on_while_memory_is_flushed() {
             Published::Again => continue,
             Published::Wait => waits_count += 1,
         }
-        // While a log is made that the next generation begins with, the front is held.
+        // The ingest holds the front while the first log of the next generation is made.
         let is_front_free = Hold::start(&store.writer).expect("not latched").poll();
         if is_front_free && !has_written {
             has_written = true;
@@ -299,7 +300,7 @@ fn writers_go_on_while_memory_is_flushed() {
     store.close().expect("nothing fails");
 }
 
-/// A store with items in tables and in memory, some of them not synced, and what it holds.
+/// A store with items in tables and in memory, some of them not synced, and its contents.
 fn setting(disk: &Arc<SimDisk>, over: Option<Arc<dyn Storage>>) -> (Arc<Store>, Arc<SimThreads>, Map) {
     let (store, threads) = open(disk, over, 9, MEMORY_BYTES).expect("nothing fails");
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
@@ -321,8 +322,8 @@ fn with_ingested(before: &Map) -> Map {
     after
 }
 
-/// Whatever call an ingest is stopped at, and whatever a power cut leaves, all of it is there or none, never
-/// without what was written before, and no file too many.
+/// An ingest that is stopped at any call, by a crash or a power cut, is there whole or not at all. It is
+/// never there without the earlier writes, and no file is left over.
 #[test]
 fn a_crash_leaves_all_or_none() {
     let disk = SimDisk::new(8);
@@ -358,8 +359,8 @@ fn a_crash_leaves_all_or_none() {
     assert_eq!(contents(&store), after);
 }
 
-/// An ingest in which one call fails, or all from there on, at any call: nothing of it is there and no file
-/// is left, nothing acknowledged is lost, and unless log, manifest or directory failed the next one succeeds.
+/// An ingest that fails because one call fails, at any call, leaves neither item nor file. No acknowledged
+/// write is lost. Unless log, manifest or directory failed, the next ingest succeeds.
 #[test]
 fn failed_calls_leave_nothing() {
     let of = |operation| Select { operation: Some(operation), kind: None };
@@ -400,7 +401,7 @@ fn failed_calls_leave_nothing() {
                 let named = store.catalog.take(&*store.env.threads).state.tables.len();
                 assert_eq!(tables_on(&disk), named, "tables that nothing names");
             }
-            // What it says of the failure was seen.
+            // The failure may be reported again, and was seen above.
             let _ = store.close();
             let next = disk.fork();
             next.crash(Crash::Process, 0);
@@ -417,7 +418,7 @@ fn failed_calls_leave_nothing() {
     assert!(failed_count > 20 && latched_count > 0, "{failed_count} failed, {latched_count} latched");
 }
 
-/// Who waits for the front and gives up takes nobody's turn, and who holds it gives it back.
+/// A waiter for the front that gives up takes no other waiter's turn, and a holder gives the front back.
 #[test]
 fn the_front_goes_on() {
     let (store, _threads) = open(&SimDisk::new(11), None, 11, MEMORY_BYTES).expect("nothing fails");

@@ -1,13 +1,15 @@
-//! A checkpoint: a second store in another directory, whose tables are this one's by another name.
+//! A checkpoint: a second store in another directory, whose tables are hard links to this store's tables or
+//! copies of them.
 //!
-//! It is not a backup of the log: the write buffer is flushed first, and the new store begins without logs.
-//! Any thread may call. Writes go on meanwhile; catalog changes wait for the flush.
+//! A checkpoint copies no log: the write buffer is flushed first, and the new store begins without logs. Any
+//! thread may call. Writes go on meanwhile; catalog changes wait for the flush.
 //!
 //! Invariants:
-//! 0. It is one prefix of the joint order of commits and catalog changes, and holds all that was acknowledged
-//!    before the call. A write that was under way then may have left its partition, empty.
-//! 1. Tables are linked while a view holds them; nothing that may still be written is linked.
-//! 2. STORE gets its name last: a directory without it is no store.
+//! 0. A checkpoint is one prefix of the joint order of commits and catalog changes. It holds every write that
+//!    was acknowledged before the call. A write that was under way at the call may leave its partition in the
+//!    checkpoint, empty.
+//! 1. Tables are linked while a view holds them. A file that may still be written is never linked.
+//! 2. STORE gets its name last: a directory without STORE is no store.
 
 use std::path::Path;
 
@@ -29,16 +31,16 @@ use crate::engine::options::Mode;
 use crate::engine::publish::catalog::Catalog;
 use crate::engine::publish::snapshot::{Point, PointKind};
 
-/// The manifest's state at one moment, with what keeps the tables it names.
+/// The manifest's state at one moment, with a snapshot point that keeps the tables it names.
 pub(crate) struct Moment {
     pub(crate) state: State,
     pub(crate) live: Live,
-    /// It holds the same tables, and so keeps their files.
+    /// Holds the tables of `state`, and so keeps their files.
     pub(crate) point: Arc<Point>,
 }
 
 impl Committer {
-    /// Makes a store in `path` that holds every write acknowledged before the call.
+    /// Creates a store in `path` that holds every write acknowledged before the call.
     pub(crate) fn checkpoint(&self, path: &Path) -> Result<()> {
         let mut checkpoint = Checkpoint::start(self, path)?;
         while !checkpoint.turn()? {
@@ -50,12 +52,12 @@ impl Committer {
     }
 
     fn moment_of(&self, catalog: &Catalog, kind: PointKind) -> Moment {
-        // Under the catalog: the point's view is of this very state.
+        // The caller holds the catalog, so the point's view matches this state.
         let point = self.point_of(kind);
         Moment { state: catalog.state.clone(), live: catalog.store_file.live().clone(), point }
     }
 
-    /// Now, and whether STORE and manifest read back.
+    /// The present moment, and whether STORE and the manifest read back.
     pub(crate) fn inspected(&self) -> (Moment, Result<()>) {
         let catalog = self.catalog.take(&*self.env.threads);
         let storage = &*self.env.storage;
@@ -89,7 +91,7 @@ impl Committer {
         let identity =
             ManifestIdentity { number, uid: random.u64(), store_id: self.store_id, bytes_min, features: 0 };
         let manifest = ManifestFile::create(target, &identity, &state)?;
-        // Every name but STORE's is durable before that one is there.
+        // Every name but STORE's must be durable before STORE is created.
         target.sync_directory()?;
         drop(point);
         let live = Live { turn: 1, manifest: manifest.place(), ..live };
@@ -97,34 +99,35 @@ impl Committer {
     }
 }
 
-/// A checkpoint under way: a state machine, which says for what it waits. Given up, it leaves no store.
+/// A checkpoint under way: a state machine that names the event it waits for. Dropped before the end, it
+/// leaves no store.
 pub(in crate::engine) struct Checkpoint<'s> {
     store: &'s Committer,
     target: Arc<dyn Storage>,
     path: &'s Path,
     stage: Stage<'s>,
     waits: Waits,
-    /// Failures of background work that are no news.
+    /// The count of background failures at the start; only later ones end the checkpoint.
     known_failures: u64,
     is_made: bool,
-    /// It is one of the catalog's checkpoints.
+    /// Whether this checkpoint is counted in the catalog's `checkpoints`.
     is_counted: bool,
 }
 
 enum Stage<'s> {
-    /// An earlier failure of flushes is tried again.
+    /// An earlier flush has failed; the checkpoint waits for its retry.
     Retry,
-    /// Its turn is to come.
+    /// The checkpoint waits for its turn in the joint order.
     Order(OrderTurn<'s>),
-    /// The write buffer is to be sealed.
+    /// The write buffer must be sealed.
     Seal(OrderTurn<'s>),
-    /// Everything up to the sequence is to be flushed, and no catalog change comes meanwhile but partitions
-    /// that writes make: their ids are from this one on.
+    /// Every write up to the sequence must be flushed. Meanwhile the only catalog changes are partitions that
+    /// writes make; their ids begin at this one.
     Flush(GateTicket<'s>, Sequence, PartitionId),
     Over,
 }
 
-/// The event that ends a wait, with its count before.
+/// The event that ends a wait, with the event's count before the wait.
 #[derive(Clone, Copy)]
 enum Waits {
     No,
@@ -134,7 +137,7 @@ enum Waits {
 }
 
 impl<'s> Checkpoint<'s> {
-    /// Takes the empty directory for it.
+    /// Locks the target directory, which must be empty or missing.
     pub(in crate::engine) fn start(store: &'s Committer, path: &'s Path) -> Result<Checkpoint<'s>> {
         store.check_open()?;
         if store.mode == Mode::ReadOnly {
@@ -164,7 +167,7 @@ impl<'s> Checkpoint<'s> {
         })
     }
 
-    /// The event that ends a wait, and the count at which it has not; `None` if the next turn has work.
+    /// The event that ends a wait, and its count before the wait; `None` if the next turn has work.
     pub(in crate::engine) fn waits_for(&self) -> Option<(&Event, u64)> {
         match (self.waits, &self.stage) {
             (Waits::Order, Stage::Order(turn)) => Some(turn.waits_for()),
@@ -174,10 +177,11 @@ impl<'s> Checkpoint<'s> {
         }
     }
 
-    /// Does what can be done now; `true` once the checkpoint is made.
+    /// Does all work that needs no wait; returns `true` once the checkpoint is complete.
     ///
     /// # Errors
-    /// Why the flush cannot go on, what failed in the directory, or the error that has latched the store.
+    /// The failure that stops the flush, a failure in the target directory, or the error that latched the
+    /// store.
     pub(in crate::engine) fn turn(&mut self) -> Result<bool> {
         let store = self.store;
         if store.work.is_stopped() {
@@ -223,7 +227,7 @@ impl<'s> Checkpoint<'s> {
             return Ok(());
         }
         let later = {
-            // Under the catalog: no table that later writes cover leaves the state from here on (`free`).
+            // Under the catalog: from here on, no table that later writes cover leaves the state (`free`).
             let catalog = self.store.catalog.take(&*self.store.env.threads);
             self.store.catalog.checkpoints.fetch_add(1, Ordering::AcqRel);
             self.is_counted = true;
@@ -255,9 +259,9 @@ impl Drop for Checkpoint<'_> {
     }
 }
 
-/// Removes what a failed checkpoint made, the name that makes it a store first.
+/// Removes the files of a failed checkpoint, STORE first.
 fn clear(target: &dyn Storage) {
-    // What failed is told already; if this fails too there may be a store, whole or damaged.
+    // The first failure is reported already. If this removal fails too, a store may remain, whole or damaged.
     let _ = target.remove(FileName::STORE);
     for entry in target.list().unwrap_or_default() {
         if let Entry::Ours(file) = entry

@@ -1,10 +1,10 @@
 //! Closing a store.
 //!
-//! Every thread that closes waits for the one closing and gets its result. A closed store is small: logs
-//! that are long are flushed and followed by a short one, a log that was made ready and not used is removed,
-//! and so is every file that nothing names.
+//! One thread closes the store; every other thread that calls waits for it and gets its result. A closed
+//! store is small. Long logs are flushed and followed by a short one. A log that was prepared and not used is
+//! removed, and so is every file that nothing names.
 //!
-//! A full disk is no failure of closing: the logs hold everything.
+//! A full disk does not fail the closing: the logs hold every write.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Ordering};
@@ -16,7 +16,7 @@ use crate::engine::options::Mode;
 use crate::engine::publish::catalog::log_bytes;
 use crate::engine::store::Store;
 
-/// Tells everyone who closes of the end, also if it is a panic.
+/// Publishes the result to every closing thread, also after a panic.
 struct Ending<'s> {
     store: &'s Store,
     result: Result<()>,
@@ -30,12 +30,12 @@ impl Drop for Ending<'_> {
 }
 
 impl Store {
-    /// Stops background work, makes the log durable, gives up the lock. Every caller waits until that is done
-    /// and gets the one result.
+    /// Stops background work, makes the log durable and releases the lock. Every caller waits for the end and
+    /// gets the same result.
     ///
     /// # Errors
-    /// What failed. `Closed` on a thread of the store itself (a callback) while another thread closes: that
-    /// one waits for this thread to end.
+    /// The first failure of the closing. `Closed` on a thread of the store itself (a callback) while another
+    /// thread closes, because the closing thread waits for this thread to end.
     pub(crate) fn close(self: &Arc<Store>) -> Result<()> {
         loop {
             let seen = self.close.ended.seen();
@@ -60,7 +60,7 @@ impl Store {
         self.blocks.close();
         let is_writable = self.mode != Mode::ReadOnly;
         let synced = if is_writable { self.sync_log() } else { Ok(()) };
-        // Workers first: an edit of theirs must not meet a closed writer.
+        // Workers stop first: their edits must not meet a closed writer.
         self.stop_workers();
         self.async_writes.wake();
         self.cache.reserve().freed().notify();
@@ -75,11 +75,11 @@ impl Store {
             }
             self.env.threads.wait(&self.writer.changed, seen, None);
         };
-        // Whoever waits for work must hear that none will be done; whoever changes the catalog goes first.
+        // Wake the waiters: background work has stopped. Pending catalog changes go first.
         self.work.moved.notify();
         let mut catalog = self.catalog.take(&*self.env.threads);
         if synced.is_ok() && is_writable {
-            // It says again what is said already: the store is as whole without it.
+            // The edit only repeats known log ends: the store is whole without it.
             let _ = self.vouch_for_ends(&mut catalog, &ends);
         }
         drop(catalog);
@@ -90,7 +90,7 @@ impl Store {
         synced.and(shortened).and(failed.map_or(Ok(()), Err))
     }
 
-    /// Flushes what long logs hold and goes on with a short one. No worker runs any more.
+    /// Flushes the contents of long logs and goes on with a short log. No worker runs any more.
     fn shorten_logs(self: &Arc<Store>) -> Result<()> {
         let bytes: u64 = {
             let catalog = self.catalog.take(&*self.env.threads);

@@ -1,4 +1,4 @@
-//! The parts of a store that an opening makes and reads before there is a store.
+//! The parts of a store that an opening creates and reads before the store itself exists.
 
 use crate::base::epoch::Epoch;
 use crate::base::id::FileName;
@@ -15,19 +15,19 @@ use crate::levels::store::StoreFile;
 use crate::levels::version::Version;
 use crate::table::{Discarded, PageBudget};
 
-/// Everything read so far.
+/// All state read from the store's files.
 pub(in crate::engine) struct Found {
     pub(in crate::engine) state: State,
     pub(in crate::engine) manifest: ManifestFile,
     pub(in crate::engine) store_file: StoreFile,
     pub(in crate::engine) keyspaces: Vec<Arc<Keyspace>>,
-    /// For the states of more keyspaces.
+    /// Memory for the states of further keyspaces.
     pub(in crate::engine) states: ForkBytes,
     pub(in crate::engine) version: Version,
     pub(in crate::engine) entries: Vec<FileName>,
 }
 
-/// What is made before anything is read.
+/// The parts created before any file is read.
 pub(in crate::engine) struct Parts {
     pub(in crate::engine) env: Env,
     pub(in crate::engine) budget: Budget,

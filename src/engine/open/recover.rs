@@ -1,8 +1,8 @@
-//! Opening a store: made if it is to be, read back, decided about, and only then changed.
+//! Opens a store. The steps are: create it if asked, read every file, decide, and only then write.
 //!
 //! Invariants:
-//! 1. Until everything has been read and decided, not a byte is written but LOCK (and, for a new store, its
-//!    first files).
+//! 1. Until everything has been read and decided, no byte is written except LOCK and, for a new store, its
+//!    first files.
 //! 2. Before the first acknowledgement, every replayed log is durable (`settle`).
 
 use crate::base::epoch::Epoch;
@@ -58,7 +58,7 @@ use crate::engine::reads::blocks::BlockReader;
 use crate::engine::store::Store;
 
 impl Store {
-    /// Opens the store of the environment.
+    /// Opens the store in the environment's directory.
     pub(crate) fn open(env: Env, options: OpenOptions) -> Result<Arc<Store>> {
         let started_ns = env.clock.now_ns();
         lock(&env, options.mode)?;
@@ -80,7 +80,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The store, and the logs that are to be flushed before it is used.
+    /// The store, and the logs to flush before it is used.
     fn open_locked(mut env: Env, options: OpenOptions) -> Result<(Store, Vec<u64>)> {
         let files = FileLedger::new(env.storage);
         env.storage = Arc::clone(&files) as Arc<dyn Storage>;
@@ -104,7 +104,7 @@ impl Store {
             }
             None => return Err(Error::Missing { path: parts.env.storage.path() }),
         };
-        // One is taken by what is written next.
+        // One generation is left for new writes.
         let replayed_bytes_max = match options.mode {
             Mode::ReadOnly => u64::MAX,
             _ => (GENERATION_COUNT - 1) * budget.generation_bytes,
@@ -122,7 +122,7 @@ impl Store {
     }
 }
 
-/// Makes the partitions that records make. The manifest does not have them yet.
+/// Adds the partitions that log records make. The manifest does not name them yet.
 fn make_partitions(found: &mut Found, made: &MadePartitions) -> Result<Vec<Arc<Keyspace>>> {
     let edit = Edit::of(made.changes(&found.state));
     let version_changes = edit.version_changes(&found.state);
@@ -141,7 +141,7 @@ fn make_partitions(found: &mut Found, made: &MadePartitions) -> Result<Vec<Arc<K
     Ok(partitions)
 }
 
-/// Gives the lock up again unless the store was opened.
+/// Releases the lock when dropped, unless the store was opened.
 struct Unlock {
     env: Env,
     is_armed: bool,
@@ -161,16 +161,18 @@ impl Drop for Unlock {
     }
 }
 
-/// Makes the directory if it is to be made, and locks it. A directory of something else is left as it is.
+/// Creates the directory if the mode allows, and locks it. A directory with foreign contents is left as it
+/// is.
 pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
     prepare(env, mode)?;
     env.storage.lock(if mode == Mode::ReadOnly { LockMode::Shared } else { LockMode::Exclusive })
 }
 
-/// Makes the directory if it is to be made, and looks whether a store is there or may be made.
+/// Creates the directory if the mode allows, and checks that it holds a store or may hold a new one.
 ///
 /// # Errors
-/// `Missing` if there is no store, `Foreign` if there is something else, `Corrupt` if only STORE is missing.
+/// `Missing` if there is no store, `Foreign` if the directory holds foreign files, `Corrupt` if only STORE is
+/// missing.
 pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
     let storage = &env.storage;
     if !storage.exists()? {
@@ -184,7 +186,7 @@ pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
         for entry in storage.list()? {
             match entry {
                 Entry::Foreign(name) => foreign = Some(name),
-                // Creation was cut short before a table or log could be made.
+                // A creation was cut short before it could make a table or log.
                 Entry::Ours(file) if matches!(file.kind, FileKind::Lock | FileKind::Manifest) => {}
                 Entry::Ours(file) => {
                     let expected = format_args!("there beside {file}").to_string();
@@ -199,7 +201,7 @@ pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
             return Err(Error::Foreign { path: storage.path(), found });
         }
     }
-    // Before LOCK is made in a directory of something else.
+    // This check comes before LOCK is created in a foreign directory.
     if storage.length(FileName::LOCK)?.is_none()
         && let Err(error @ Error::Foreign { .. }) = StoreFile::load(&**storage)
     {
@@ -231,7 +233,7 @@ fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
     StoreFile::create(storage, random.u64(), live).map(|_| ())
 }
 
-/// Reads STORE, the manifest and the ends of all tables.
+/// Reads STORE and the manifest, and opens all tables.
 fn read(parts: &Parts, mode: Mode) -> Result<Option<Found>> {
     let storage = &parts.env.storage;
     let Some(store_file) = StoreFile::load(&**storage)? else {
@@ -275,7 +277,7 @@ fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Ar
     state.keyspaces.iter().map(keyspace).collect()
 }
 
-/// The names of partitions that keys are routed by.
+/// The partition names by which keys are routed.
 fn names_of(state: &State) -> impl Iterator<Item = names::Change> {
     let divided = state.keyspaces.keys().filter(|id| state.is_divided_by_keys(**id));
     let of_it = move |id: KeyspaceId| {
@@ -304,7 +306,7 @@ fn open_tables(parts: &Parts, state: &State, live: &Live, mode: Mode) -> Result<
         &parts.owner(live),
         |index, opened: Vec<Arc<Table>>| {
             if mode != Mode::ReadOnly {
-                // The process before may have ended before it gave back what they took.
+                // The previous process may have ended before it freed the space of these slices.
                 let dead = opened.iter().filter(|table| !is_live(index, table.index() as u32));
                 dead.for_each(|table| table.mark_dying());
             }
@@ -315,9 +317,9 @@ fn open_tables(parts: &Parts, state: &State, live: &Live, mode: Mode) -> Result<
     )?;
     let version = Version::default().after(changes);
     let trees = version.trees().map(Arc::as_ref);
-    // Sketches are made in the background.
+    // Sketches are built in the background.
     pin_pages(&parts.env.storage, (&parts.pages, 0), trees, |error| match error {
-        // Whoever needs the damaged page is told when it is read; nobody else is.
+        // A reader of the damaged page gets this error; the opening only logs it.
         Error::Corrupt(_) => {
             log::warn!("{error}");
             Ok(())
@@ -350,8 +352,8 @@ impl Parts {
         }
     }
 
-    /// Makes what was decided so, and what the writer goes on from; partitions that the manifest has then are
-    /// not unwritten any more.
+    /// Applies recovery's decisions and returns the state from which the writer resumes. Partitions that the
+    /// manifest then names are no longer unwritten.
     fn go_on(
         &self,
         mut files: Files<'_>,
@@ -361,10 +363,10 @@ impl Parts {
         let place = files.manifest.place();
         let resumed = self.settle_logs(&mut files, logs, manifest_bytes)?;
         if files.manifest.place() != place {
-            // It begins with the state, which has them.
+            // The new manifest begins with the state, which has these partitions.
             unwritten.drain(..).for_each(|partition| partition.set_unwritten(false));
         }
-        // Logs too that are not needed any more.
+        // This also removes logs that are no longer needed.
         remove_orphans(&*self.env.storage, files.state, files.manifest.file(), files.entries);
         Ok(resumed)
     }

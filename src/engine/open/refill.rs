@@ -1,5 +1,5 @@
-//! Logs replayed into memtable generations when a store is opened. Reads only; `recover` decides and writes.
-//! What finds no room in the budget is flushed by `reflush` after that.
+//! Replays logs into memtable generations when a store is opened. It only reads; `recover` decides and
+//! writes. Logs that exceed the budget are flushed later by `reflush`.
 
 use std::collections::BTreeSet;
 
@@ -17,31 +17,31 @@ use super::parts::{Found, Parts};
 use crate::engine::budget::Budget;
 use crate::engine::recovery::Recovery;
 
-/// No process lives to write this many items: a store that is nearer to the end of the numbers was not
-/// written by one.
+/// No process lives long enough to write this many items. A store whose numbers are closer to the end is
+/// damaged.
 const SEQUENCES_LEFT_MIN: Sequence = 1 << 52;
 
-/// What the logs held.
+/// The contents of the replayed logs.
 pub(in crate::engine) struct Logs {
-    /// In order; those behind a torn one are not among them.
+    /// Replayed logs, in order; logs behind a torn one are excluded.
     pub(in crate::engine) replayed: Vec<(u64, Replayed)>,
     /// Logs that were not replayed.
     pub(in crate::engine) forgotten: Vec<u64>,
-    /// What each of them was read after.
+    /// For each replayed log, the extent of the writes before it.
     pub(in crate::engine) afters: Vec<After>,
-    /// They hold more than there may be generations: none was kept, and they are to be flushed on the way.
+    /// The logs exceed the generation budget. No generation was kept; the opening flushes the logs.
     pub(in crate::engine) overflow: bool,
-    /// Oldest first, each with the numbers of the logs that end in it.
+    /// Full generations, oldest first, each with the numbers of the logs that end in it.
     pub(in crate::engine) generations: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
-    /// The youngest, which may go on, and the numbers of the logs that end in it.
+    /// The youngest generation, to which writes may be added.
     pub(in crate::engine) last: Option<Filled>,
     pub(in crate::engine) last_sequence: Sequence,
-    /// Partitions that records make.
+    /// Partitions that log records make.
     pub(in crate::engine) made: MadePartitions,
     pub(in crate::engine) recovery: Recovery,
 }
 
-/// A generation that has room yet.
+/// A generation that still has room, and the numbers of the logs that end in it.
 pub(in crate::engine) struct Filled {
     pub(in crate::engine) generation: Arc<Generation>,
     pub(in crate::engine) inserter: Inserter,
@@ -49,8 +49,7 @@ pub(in crate::engine) struct Filled {
     last_sequence: Sequence,
 }
 
-/// Replays every log into generations, in order, as long as `generations_bytes_max` has room for them. Reads
-/// only.
+/// Replays every log, in order, into generations of at most `generations_bytes_max`. Reads only.
 pub(in crate::engine) fn replay_logs(
     parts: &Parts,
     found: &Found,
@@ -114,7 +113,7 @@ pub(in crate::engine) fn replay_logs(
     Ok(logs)
 }
 
-/// Generations being filled from logs.
+/// The generations being filled from logs.
 struct Filling<'f> {
     parts: &'f Parts,
     secret: HashSecret,
@@ -123,10 +122,10 @@ struct Filling<'f> {
     made: MadePartitions,
     done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
     now: Option<Filled>,
-    /// Memory of all of them.
+    /// Total memory of the generations.
     bytes: u64,
     bytes_max: u64,
-    /// It did not suffice: from then on what comes is only checked.
+    /// The budget did not suffice: all further items are only checked.
     overflow: bool,
 }
 
@@ -153,14 +152,14 @@ impl Filling<'_> {
             Ok(false)
         };
         let Some(now) = &mut self.now else {
-            // Too many: what comes is only checked.
+            // The budget is exceeded: items are only checked.
             return items.zip(first..).try_for_each(|(item, sequence)| keeps(&item, sequence).map(drop));
         };
         now.last_sequence = now.last_sequence.max(first + (size.items as u64).saturating_sub(1));
         large::insert(&mut now.inserter, &self.secret, items, first, keeps)
     }
 
-    /// An empty generation that has room for a batch of this size, unless there are too many.
+    /// Begins an empty generation with room for a batch of this size, unless the budget is exceeded.
     fn begin(&mut self, file: FileName, size: &BatchSize) -> Result<()> {
         let region_bytes = region_bytes_for(&self.parts.budget, file, size)?;
         self.bytes += region_bytes as u64;
@@ -183,7 +182,7 @@ impl Filling<'_> {
                 now.last_sequence = now.last_sequence.max(last);
             }
             (None, Some((_, logs, _))) => logs.push(number),
-            // Nothing was replayed so far: the log is empty and forgotten at once.
+            // No record was replayed so far: the log is empty and is forgotten at once.
             (None, None) => {}
         }
     }
@@ -195,8 +194,8 @@ impl Filling<'_> {
     }
 }
 
-/// Memory of a generation that has room for a batch: the budget's, or, where the batch has room in the order
-/// of its keys alone, as much as that takes; it may have been written under a larger budget.
+/// The size of a generation that has room for a batch. It is the budget's size, or as much as the batch takes
+/// when sorted by key if that is more: the batch may have been written under a larger budget.
 pub(in crate::engine) fn region_bytes_for(
     budget: &Budget,
     file: FileName,
@@ -219,8 +218,8 @@ mod tests {
     use super::*;
     use crate::base::id::FileKind;
 
-    /// Memory for a batch is the budget's, or as much as the batch takes in the order of its keys: to the
-    /// page, and not beyond what a generation may have.
+    /// A batch gets the budget's memory, or as much as it takes when sorted by key. That size is exact to the
+    /// page and stays within the limit of a generation.
     #[test]
     fn batches_find_memory() {
         let (budget, file) = (Budget::divide(1 << 20), FileName::new(FileKind::Log, 3));

@@ -1,10 +1,10 @@
-//! Logs that hold more than the budget has generations for, turned into tables while the store is opened.
+//! Turns logs into tables while the store is opened, if they hold more than the budget has generations for.
 //!
-//! It is for a store that was written under a larger budget. Everything has been read and decided, and the
-//! logs' ends are promised, before anything here runs; nobody reads or writes yet. A generation is filled
-//! from the logs, flushed like any sealed one, and let go before the next is filled. Cut short anywhere, the
-//! next opening goes on behind what was flushed: each flush's edit says how far that is, and a log goes with
-//! the edit that flushes its end.
+//! This is for a store that was written under a larger budget. Everything has been read and decided, and the
+//! manifest has recorded the logs' ends, before anything here runs. There are no readers or writers yet. A
+//! generation is filled from the logs, flushed like any sealed one, and freed before the next is filled. If
+//! the opening is cut short, the next opening resumes behind the last flush. Each flush's edit says how far
+//! it got, and the edit that flushes a log's end also removes the log.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +22,10 @@ use super::refill::region_bytes_for;
 use crate::engine::background::flush_work::FlushWork;
 use crate::engine::store::Store;
 
-/// Turns everything that these logs hold, in order, into tables, and removes them.
+/// Turns the contents of these logs, in order, into tables, and removes the logs.
 ///
 /// # Errors
-/// What a flush said. What was flushed by then stays so.
+/// The error of a flush. Earlier flushes stay in effect.
 pub(in crate::engine) fn flush_logs(store: &Arc<Store>, numbers: &[u64]) -> Result<()> {
     let (logs, flushed, known) = {
         let catalog = store.catalog.take(&*store.env.threads);
@@ -52,7 +52,7 @@ pub(in crate::engine) fn flush_logs(store: &Arc<Store>, numbers: &[u64]) -> Resu
 struct Reflush<'s> {
     store: &'s Arc<Store>,
     known: BTreeSet<TreeId>,
-    /// Items up to here are in tables.
+    /// Items up to this sequence are in tables.
     flushed: Sequence,
     last_sequence: Sequence,
     now: Option<(Arc<Generation>, Inserter)>,
@@ -76,7 +76,7 @@ impl Reflush<'_> {
         large::insert(inserter, &self.store.owner.secret, items, first, keeps)
     }
 
-    /// A generation to fill, if there is none.
+    /// Begins a generation to fill, if there is none.
     fn begin(&mut self, region_bytes: usize) -> Result<()> {
         if self.now.is_none() {
             let region_bytes = region_bytes.max(self.store.budget.generation_bytes as usize);
@@ -85,7 +85,7 @@ impl Reflush<'_> {
         Ok(())
     }
 
-    /// Makes a table of what is there.
+    /// Flushes the present generation to a table.
     fn flush(&mut self) -> Result<()> {
         let Some((generation, _)) = self.now.take() else { return Ok(()) };
         let logs = std::mem::take(&mut self.ended);

@@ -1,13 +1,13 @@
-//! The writing part of an opening: what was decided about the logs is made so.
+//! The writing part of an opening: applies the decisions about logs.
 //!
-//! The youngest log goes on, with the generation that it was replayed into, so that opening a store makes no
-//! file. The manifest says again where the older ones end, and no longer where that one does. A new log is
-//! made if there is none, if logs lie behind records that a power cut took, or if the logs hold more than the
-//! budget has generations for.
+//! The youngest log stays active, with the generation that it was replayed into, so that opening a store
+//! creates no file. The manifest records the ends of the older logs and drops any recorded end of the active
+//! one. A new log is created in three cases: there is none, logs lie behind records that a power cut took, or
+//! the logs hold more than the budget has generations for.
 //!
 //! Invariants:
-//! 1. Every replayed log is durable before the edit; the edit is durable before anything is appended to the
-//!    log that goes on.
+//! 1. Every replayed log is durable before the edit. The edit is durable before anything is appended to the
+//!    active log.
 //! 2. Logs behind missing records are forgotten in the edit that names a new log, with a greater number.
 
 use crate::base::error::{Error, Result};
@@ -25,13 +25,13 @@ use crate::write::writer::{Resumed, Sealed, SealedLog, Spare};
 use super::parts::Parts;
 use super::refill::{Filled, Logs};
 
-/// What recovery changes.
+/// The files and state that recovery changes.
 pub(in crate::engine) struct Files<'f> {
     pub(in crate::engine) store: &'f mut StoreFile,
     pub(in crate::engine) manifest: &'f mut ManifestFile,
     pub(in crate::engine) state: &'f mut State,
     pub(in crate::engine) next: &'f mut u64,
-    /// All files that were found.
+    /// All files found in the directory.
     pub(in crate::engine) entries: &'f [FileName],
 }
 
@@ -47,7 +47,7 @@ impl Files<'_> {
 }
 
 impl Parts {
-    /// Mends STORE, removes files that nothing names, makes logs durable, and goes on with the youngest.
+    /// Mends STORE, removes unnamed files, makes logs durable, and resumes the youngest log.
     pub(in crate::engine) fn settle_logs(
         &self,
         files: &mut Files<'_>,
@@ -55,11 +55,12 @@ impl Parts {
         manifest_bytes: u64,
     ) -> Result<Resumed> {
         let storage = &*self.env.storage;
-        // Whoever made STORE may have died before its name was durable, and no file may outlive it.
+        // A creator may have died before the name STORE was durable. No other file may become durable before
+        // it.
         storage.sync_directory()?;
         files.store.mend(storage)?;
         files.manifest.make_durable(storage)?;
-        // Before any file is made: one that is not named may have a number that is given out now.
+        // Orphans go before any file is created, because their numbers may be given out again now.
         remove_orphans(storage, files.state, files.manifest.file(), files.entries);
         let can_go_on = !logs.overflow && logs.forgotten.is_empty();
         let active = if can_go_on { logs.replayed.pop() } else { None };
@@ -84,7 +85,7 @@ impl Parts {
         let witness = read_witness(storage);
         for ((number, replayed), after) in logs.replayed.iter_mut().zip(&logs.afters) {
             if logs.overflow {
-                // Not all of them are kept in memory at once.
+                // These logs exceed memory, so they are read again one at a time.
                 let log = files.state.logs[number];
                 let store_id = files.store.live().store_id;
                 let (number, after) = (*number, *after);
@@ -106,8 +107,8 @@ impl Parts {
         Ok(log)
     }
 
-    /// Appends one edit, if there is anything to say, to a new manifest if the old one has no room or is of
-    /// an older version of the format.
+    /// Appends one edit if there are changes. The edit goes to a new manifest if the old one has no room or
+    /// has an older format version.
     fn append_changes(&self, files: &mut Files<'_>, changes: &[Change], bytes_min: u64) -> Result<()> {
         if changes.is_empty() && !files.manifest.is_older() {
             return Ok(());
@@ -139,7 +140,7 @@ impl Parts {
         Ok(())
     }
 
-    /// What the writer goes on from.
+    /// The state from which the writer resumes.
     fn resumed(&self, log: Log, logs: &mut Logs, state: &State) -> Result<Resumed> {
         let (generation, inserter, numbers) = match logs.last.take() {
             Some(Filled { generation, inserter, logs, .. }) => (generation, inserter, logs),
@@ -168,7 +169,7 @@ impl Parts {
     }
 }
 
-/// The manifest vouches for the ends of logs that are needed yet, and forgets the others.
+/// Edits that record the ends of logs still needed and remove the others.
 fn changes_of_ended(logs: &Logs, state: &State) -> Vec<Change> {
     let mut changes = Vec::new();
     for (number, replayed) in &logs.replayed {
@@ -187,7 +188,7 @@ fn changes_of_ended(logs: &Logs, state: &State) -> Vec<Change> {
     changes
 }
 
-/// Those of the logs that have ended.
+/// Those of the numbered logs that have ended.
 fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &State) -> Vec<Arc<SealedLog>> {
     let ended = numbers.iter().filter_map(|number| {
         let (_, replayed) = replayed.iter().find(|(one, _)| one == number)?;
@@ -205,7 +206,7 @@ fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &State) -> Vec<Ar
     ended.collect()
 }
 
-/// Removes files of ours that the manifest does not name: what a crash left of unfinished work.
+/// Removes our files that the manifest does not name: leftovers of work that a crash cut short.
 pub(in crate::engine) fn remove_orphans(
     storage: &dyn Storage,
     state: &State,
@@ -218,7 +219,7 @@ pub(in crate::engine) fn remove_orphans(
             FileKind::Manifest => *file == manifest,
             FileKind::Log => state.logs.contains_key(&file.number),
             FileKind::Table => state.tables.contains_key(&file.number),
-            // Files of later releases, and of the lab, are not ours to judge.
+            // Files of later releases, and of the lab, are kept: this release cannot judge them.
             FileKind::Cluster | FileKind::Blob | FileKind::Lab => true,
             FileKind::History => false,
         };

@@ -13,7 +13,7 @@ use crate::engine::publish::files::StoreFiles;
 use crate::engine::reads::worker::ReadsWork;
 use crate::engine::store::{Held, Store};
 
-/// Starts the workers of a store; those that write, if it may be written.
+/// Starts the workers of a store; a read-only store starts only the reads worker.
 pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     let scheduler = || Held::<Scheduler>::new(store);
     store.blocks.limit_reads(store.settings.reads_in_flight);

@@ -1,14 +1,15 @@
-//! What logs that the manifest does not name say of it.
+//! Stale-manifest check by newer, unreferenced logs.
 //!
-//! A log is named, durably, before the first record is written to it, and gets a higher number than all
-//! before it. So one that nothing names, that is younger than all that are named and has a write that none of
-//! them has, shows that the manifest is an older one: to go on from it would lose that write, and remove the
-//! log as left over. Reads only; called when a store is opened, and by those who look into one.
+//! A log is named durably in the manifest before its first record is written, and gets a higher number than
+//! all earlier logs. A stale manifest therefore shows in an unnamed log that is younger than all named ones
+//! and has a write that none of them has. Opening the store from a stale manifest would lose that write and
+//! remove the log as an orphan. The check only reads; the opening of a store and the inspection tools call
+//! it.
 //!
-//! 1. What a crash leaves never looks so: a log made and not yet named has no records; one that was let go
-//!    has only writes that are in tables, or, behind records that a power cut took, a lower number than the
-//!    log that was named by the edit that let it go.
-//! 2. What cannot be read shows nothing.
+//! 1. A crash never leaves such a log. A log that was made and not yet named has no records. A log that was
+//!    removed from the manifest has only writes that are in tables, with one exception: a log behind records
+//!    that a power cut took. Its number is lower than that of the log named by the edit that removed it.
+//! 2. An unreadable log shows nothing.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
@@ -17,7 +18,7 @@ use crate::format::header::FileHeader;
 use crate::format::manifest::State;
 use crate::io::storage::{Entry, Storage, read_whole};
 
-/// What the manifest says, and the files that were found beside it.
+/// The manifest's state, and the files found beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside<'s> {
     pub(crate) state: &'s State,
@@ -26,9 +27,9 @@ pub(crate) struct Beside<'s> {
 }
 
 impl Beside<'_> {
-    /// Younger logs than all that are named, with writes above `last`.
+    /// Logs younger than all named ones, with writes above `last`.
     ///
-    /// Cost: none but for logs that nothing names, which are read.
+    /// Cost: none, except that unnamed logs are read.
     pub(crate) fn later_logs(&self, storage: &dyn Storage, last: Sequence) -> Vec<FileName> {
         let newest = self.state.logs.keys().next_back().copied().unwrap_or(0);
         let younger = self.files.iter().filter(|file| file.kind == FileKind::Log && file.number > newest);
@@ -37,8 +38,8 @@ impl Beside<'_> {
         younger.filter(has_more).copied().collect()
     }
 
-    /// Refuses a manifest that is older than the logs beside it; every write up to `last` is in what it
-    /// names.
+    /// Refuses a manifest that is older than the logs beside it. The files it names hold every write up to
+    /// `last`.
     ///
     /// # Errors
     /// `Corrupt` for the manifest.
@@ -56,13 +57,13 @@ impl Beside<'_> {
 /// All files of the store.
 ///
 /// # Errors
-/// As the storage.
+/// The storage's errors.
 pub(crate) fn files(storage: &dyn Storage) -> Result<Vec<FileName>> {
     let entries = storage.list()?.into_iter();
     Ok(entries.filter_map(|entry| if let Entry::Ours(file) = entry { Some(file) } else { None }).collect())
 }
 
-/// The first sequence number that the log's records give out.
+/// The first sequence number in the log's records.
 fn first_write(storage: &dyn Storage, file: FileName, store_id: u128) -> Option<Sequence> {
     let length = storage.length(file).ok()?.filter(|length| *length <= FRAMED_BYTES_MAX)?;
     let bytes = read_whole(storage, file, length).ok()?;
@@ -82,7 +83,7 @@ mod tests {
 
     const STORE_ID: u128 = 77;
 
-    /// A log of a store with one record, if it is given a number.
+    /// Creates a log of a store, with one record if `first` is given.
     fn log(storage: &dyn Storage, number: u64, store_id: u128, first: Option<Sequence>) -> FileName {
         let identity = LogIdentity { number, path: 0, uid: number, store_id, bytes: 16 << 10 };
         let mut log = Log::create(storage, &identity).expect("room");
@@ -99,8 +100,8 @@ mod tests {
         later.iter().map(|file| file.number).collect()
     }
 
-    /// Later logs are those with greater numbers than all that are named, and with later writes than all that
-    /// are known; what is of another store, empty or unreadable shows nothing.
+    /// Later logs have greater numbers than all named ones and later writes than all known ones. A log that
+    /// is foreign, empty or unreadable shows nothing.
     #[test]
     fn later_logs_are_told() {
         let storage = MemoryStorage::new(5);

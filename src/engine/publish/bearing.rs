@@ -1,51 +1,52 @@
-//! How a tree's merges are to go just now, where its settings leave it to the store: by whether it grows, is
-//! written anew, or rests.
+//! The merge policy of a tree whose settings leave it to the store. The choice depends on the tree's writes:
+//! new keys, overwrites, or none.
 //!
-//! A tree that gets keys it has not had is tiered: nothing in its runs is out of date, so they may be many,
-//! and each byte is written seldom. One whose keys are written again is leveled: what its upper levels hold
-//! is what its last level has in vain. One that nobody writes to is made fit for reads: leveled, of few runs.
-//! In a hashed tree the leaves are what the last level is in others.
+//! A tree that gets new keys is tiered: no item in its runs is obsolete, so it may have many runs, and each
+//! byte is rewritten seldom. A tree whose keys are overwritten is leveled: its last level holds obsolete
+//! versions of the items in its upper levels. A tree without writes is made fit for reads: leveled, with few
+//! runs. In a hashed tree the leaves take the part of the last level.
 //!
-//! Whether keys are new is asked of a few of each flush. Only what was seen since the store was opened
-//! counts.
+//! A few keys of each flush are sampled to see whether they are new. Only flushes since the store was opened
+//! count.
 
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::{AtomicU64, Ordering};
 
-/// Of a thousand items flushed, so many whose keys were there make a tree one that is written anew.
+/// A tree counts as overwritten if this many of a thousand flushed items had keys that were there.
 const REWRITTEN_PERMILLE: u64 = 200;
-/// A tree rests once nothing of it was flushed for so long.
+/// A tree is at rest once none of its items was flushed for this long.
 const REST_NS: u64 = 1_000_000_000;
-/// Flushed runs that start a merge in a tree that rests.
+/// Flushed runs that start a merge in a tree at rest.
 const LEVEL0_RUNS_AT_REST: u64 = 2;
-/// Runs of a level, for one that is tiered: fewer than the size ratio all the same.
+/// Limit of runs in a tiered level; there are fewer than the size ratio all the same.
 const RUNS_TIERED: u64 = 63;
-/// Of a hashed tree that is written anew: a leaf whose newer runs have so many thousandths of the bytes of
-/// its oldest is merged. Where merges keep up it holds a quarter more than what lives, and a byte that comes
-/// there is written some five times. An eighth of the leaves may lie above them.
+/// For an overwritten hashed tree: a leaf is merged once its newer runs have this many thousandths of the
+/// bytes of its oldest run. Where merges keep up, the leaf holds a quarter more than its live items, and a
+/// byte that reaches it is written some five times. The bytes above the leaves may be an eighth of the bytes
+/// in the leaves.
 const STALE_PERMILLE: u16 = 250;
 const UPPER_PERMILLE: u64 = 125;
-/// The same at rest, and what may lie above the leaves: as in a leveled tree of ratio 8.
+/// The same at rest, and the part that may lie above the leaves: as in a leveled tree of ratio 8.
 const STALE_PERMILLE_AT_REST: u16 = 125;
 const UPPER_PERMILLE_AT_REST: u64 = 125;
 const UNKNOWN: u64 = u64::MAX;
 
-/// What is known of a tree's writes. Any thread; each value stands for itself.
+/// The observed writes of a tree. Any thread; each value is independent of the other.
 #[derive(Debug)]
 pub(in crate::engine) struct Bearing {
-    /// Of a thousand items flushed lately, how many had keys that were there.
+    /// Of a thousand items flushed lately, the number whose keys were there.
     rewritten_permille: AtomicU64,
-    /// When something of it was flushed last.
+    /// When an item of the tree was flushed last; 0: never.
     flushed_ns: AtomicU64,
 }
 
-/// What merges are to leave.
+/// The shape that merges are to produce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) struct Policy {
     pub(in crate::engine) runs_per_level: u64,
     pub(in crate::engine) runs_in_last_level: u64,
     pub(in crate::engine) level0_runs: u64,
-    /// Of a hashed tree: see `compact::push`.
+    /// For a hashed tree: see `compact::push`.
     pub(in crate::engine) stale_permille: Option<u16>,
     pub(in crate::engine) upper_permille: Option<u64>,
     pub(in crate::engine) is_at_rest: bool,
@@ -56,7 +57,7 @@ impl Bearing {
         Bearing { rewritten_permille: AtomicU64::new(UNKNOWN), flushed_ns: AtomicU64::new(0) }
     }
 
-    /// Of so many items flushed now, so many had keys that were there.
+    /// Records a flush: of `sampled` items, `rewritten` had keys that were there.
     pub(in crate::engine) fn note(&self, now_ns: u64, sampled: u64, rewritten: u64) {
         self.flushed_ns.store(now_ns.max(1), Ordering::Relaxed);
         if let Some(permille) = (rewritten * 1000).checked_div(sampled) {
@@ -68,7 +69,7 @@ impl Bearing {
         }
     }
 
-    /// How long it is until the tree rests; `None` if it does.
+    /// Time until the tree is at rest; `None` if it is.
     pub(in crate::engine) fn rests_in_ns(&self, now_ns: u64) -> Option<u64> {
         let flushed_ns = self.flushed_ns.load(Ordering::Relaxed);
         if flushed_ns == 0 {
@@ -77,14 +78,14 @@ impl Bearing {
         Some((flushed_ns + REST_NS).saturating_sub(now_ns)).filter(|left_ns| *left_ns > 0)
     }
 
-    /// `is_awaited`: someone waits until nothing is left to merge.
+    /// The policy now. `is_awaited`: a caller waits until no merge is left to do.
     pub(in crate::engine) fn policy(
         &self,
         settings: &KeyspaceSettings,
         now_ns: u64,
         is_awaited: bool,
     ) -> Policy {
-        // Leveled, where none are given.
+        // The settings' own values; leveled, where none are given.
         let given = Policy {
             runs_per_level: settings.runs_per_level.max(1),
             runs_in_last_level: settings.runs_in_last_level.max(1),
@@ -119,7 +120,7 @@ impl Bearing {
     }
 }
 
-/// Whether the settings leave it to the store how merges go.
+/// Whether the settings leave the merge policy to the store.
 pub(in crate::engine) fn is_adaptive(settings: &KeyspaceSettings) -> bool {
     settings.runs_per_level == 0 && settings.runs_in_last_level == 0
 }

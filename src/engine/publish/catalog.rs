@@ -1,14 +1,14 @@
-//! The catalog: manifest, STORE and keyspaces, changed by one at a time.
+//! The catalog: manifest, STORE and keyspaces, changed by one thread at a time.
 //!
-//! Whoever changes it takes it out of its cell, does its I/O, and puts it back; others wait. No lock is held
-//! meanwhile.
+//! A thread that changes the catalog takes it out of its cell, does its I/O, and puts it back; other threads
+//! wait. No lock is held meanwhile.
 //!
 //! Invariants:
-//! 1. Names and ids given to the log exist in the manifest first, but for partitions that records of the log
-//!    make ([`Catalog::unwritten`]): every edit of trees begins with those.
-//! 2. Ids are never given out twice; those of unwritten partitions are above all that the manifest has had.
+//! 1. Names and ids given to the log exist in the manifest first, except partitions that records of the log
+//!    make ([`Catalog::unwritten`]): every edit of trees begins with them.
+//! 2. Ids are never given out twice; ids of unwritten partitions are above all ids that the manifest has had.
 //!
-//! Changes are made in `edits`.
+//! The changes are made in `edits`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +27,13 @@ use crate::wal::made::changes_of_made;
 use super::keyspace::Keyspace;
 use super::partitions::Partitions;
 
-/// What the manifest says, and the files that say it.
+/// The state in the manifest, and the files that hold it.
 pub(crate) struct Catalog {
     pub(crate) state: State,
     pub(crate) manifest: ManifestFile,
     pub(crate) store_file: StoreFile,
-    /// First id not given out; those below the state's own counter are reserved. Ids of partitions are not
-    /// reserved: the state's counter is their next.
+    /// First id not given out; ids below the state's own counter are reserved. Ids of partitions are not
+    /// reserved: the state's counter is their next id.
     pub(crate) next_keyspace: u32,
     /// Partitions that are in the state, and not in the manifest yet.
     pub(in crate::engine) unwritten: Vec<Arc<Keyspace>>,
@@ -43,20 +43,21 @@ pub(crate) struct Catalog {
     pub(in crate::engine) since_copy: Option<Vec<Change>>,
 }
 
-/// Memory of a keyspace or partition, and of a table, in all parts of the store together: about, in bytes.
+/// Approximate memory of a keyspace or partition, and of a table, in all parts of the store together, in
+/// bytes.
 pub(in crate::engine) const KEYSPACE_BYTES: u64 = 768;
 const TABLE_BYTES: u64 = 256;
 
-/// There are at most so many partitions that the manifest does not have: one more goes there by an edit, with
-/// them all.
+/// Most partitions that the manifest does not have. An edit writes one more to the manifest, and all of these
+/// with it.
 const UNWRITTEN_MAX: usize = 64;
-/// The bytes of their names together: every edit has room for them, also on a full disk.
+/// Most bytes of their names together: every edit has room for them, also on a full disk.
 const UNWRITTEN_BYTES_MAX: usize = 1024;
-// Of each a tag, two ids, the length of its name, and the name; then the edit's own head.
+// For each a tag, two ids, the length of its name, and the name; then the edit's own head.
 const _: () = assert!(UNWRITTEN_MAX * 11 + UNWRITTEN_BYTES_MAX + 64 <= UNWRITTEN_EDIT_BYTES);
 
 impl Catalog {
-    /// As an opening found it.
+    /// The catalog as an opening found it.
     pub(in crate::engine) fn new(
         mut state: State,
         (manifest, store_file): (ManifestFile, StoreFile),
@@ -71,13 +72,13 @@ impl Catalog {
         catalog
     }
 
-    /// The changes that make the unwritten partitions in the manifest.
+    /// The changes that add the unwritten partitions to the manifest.
     pub(in crate::engine) fn unwritten_changes(&self) -> Vec<Change> {
         let made = self.unwritten.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
         changes_of_made(self.state.next_keyspace, made)
     }
 
-    /// An edit as the manifest gets it: it begins with the unwritten partitions.
+    /// An edit as the manifest stores it: it begins with the unwritten partitions.
     pub(in crate::engine) fn with_unwritten<'c>(&self, changes: &'c [Change]) -> Cow<'c, [Change]> {
         if self.unwritten.is_empty() {
             return Cow::Borrowed(changes);
@@ -85,8 +86,8 @@ impl Catalog {
         Cow::Owned([&self.unwritten_changes(), changes].concat())
     }
 
-    /// Whether partitions of these names may be made before the manifest is told of them: it has room for
-    /// them beside what is reserved for a full disk.
+    /// Whether partitions of these names may be made before the manifest has them: it has room for them
+    /// beside the space that is reserved for a full disk.
     pub(in crate::engine) fn has_unwritten_room(&self, names: &BTreeSet<&[u8]>) -> bool {
         let there = self.unwritten.iter().filter_map(|one| one.partition_name());
         let bytes: usize = there.chain(names.iter().copied()).map(<[u8]>::len).sum();
@@ -97,12 +98,12 @@ impl Catalog {
             && self.manifest.has_room_for(UNWRITTEN_EDIT_BYTES)
     }
 
-    /// The manifest has them all.
+    /// Marks the unwritten partitions as written: the manifest has all of them.
     pub(in crate::engine) fn note_written(&mut self) {
         self.unwritten.drain(..).for_each(|partition| partition.set_unwritten(false));
     }
 
-    /// Grants itself the memory for what it holds now.
+    /// Sets the memory grant to the size of the present contents.
     pub(in crate::engine) fn count_memory(&mut self) {
         // A keyspace that is not divided has one partition.
         let keyspaces = self.state.keyspaces.len().max(self.state.partitions.len()) as u64;
@@ -110,7 +111,7 @@ impl Catalog {
         self.grant.set(keyspaces * KEYSPACE_BYTES + tables * TABLE_BYTES);
     }
 
-    /// The state, if the manifest may be told that whole tables are removed.
+    /// The state, unless the manifest has an older format without the change that removes a whole table.
     pub(in crate::engine) fn whole_tables(&self) -> Option<&State> {
         (!self.manifest.is_older()).then_some(&self.state)
     }
@@ -120,26 +121,26 @@ impl Catalog {
     }
 }
 
-/// Holds the catalog while nobody changes it.
+/// Holds the catalog while no thread changes it.
 pub(crate) struct CatalogCell {
     free: Mutex<Option<Box<Catalog>>>,
     freed: Event,
     pub(in crate::engine) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
-    /// Those that have a tree, partitions among them: background work asks for each tree.
+    /// Keyspaces and partitions that have a tree: background work looks up each tree.
     pub(in crate::engine) by_tree: Mutex<BTreeMap<TreeId, Arc<Keyspace>>>,
-    /// For the states of keyspaces, and the state of stand-ins.
+    /// Bytes for the states of keyspaces, and the state of stand-ins.
     pub(in crate::engine) states: ForkBytes,
     pub(in crate::engine) stand_in: ForkByte,
-    /// File numbers below `reserved` are STORE's promise never to be given out again.
+    /// STORE guarantees that file numbers below `reserved` are never given out again.
     pub(super) next_file: AtomicU64,
     pub(super) reserved: AtomicU64,
     /// The manifest is to be rewritten soon.
     pub(super) wants_manifest: AtomicBool,
-    /// Checkpoints that wait for their flush. Counted up by who holds the catalog.
+    /// Checkpoints that wait for their flush. The holder of the catalog increments the count.
     pub(in crate::engine) checkpoints: AtomicU64,
 }
 
-/// The catalog, taken; goes back when dropped.
+/// The catalog, taken out of its cell; the drop puts it back.
 pub(crate) struct Taken<'c> {
     cell: &'c CatalogCell,
     catalog: Option<Box<Catalog>>,
@@ -173,7 +174,8 @@ pub(in crate::engine) fn log_bytes(state: &State) -> u64 {
 }
 
 impl CatalogCell {
-    /// `next_file` is the first number not given out; STORE has reserved up to what its live record says.
+    /// `next_file` is the first number not given out; STORE has reserved numbers up to the one in its live
+    /// record.
     ///
     /// # Errors
     /// `Io` if there is no memory for a state.

@@ -11,7 +11,7 @@ use crate::base::sync::Mutex;
 pub(crate) struct ChangedTrees(Mutex<BTreeSet<TreeId>>);
 
 impl ChangedTrees {
-    /// A tree is to be looked at again.
+    /// Notes a tree that is to be looked at again.
     pub(in crate::engine) fn note(&self, tree: TreeId) {
         self.0.lock().insert(tree);
     }
@@ -20,7 +20,7 @@ impl ChangedTrees {
         self.0.lock().extend(trees);
     }
 
-    /// Those noted since the last call.
+    /// The trees noted since the last call.
     pub(in crate::engine) fn take(&self) -> BTreeSet<TreeId> {
         std::mem::take(&mut *self.0.lock())
     }

@@ -1,7 +1,7 @@
-//! Edits: what changes in keyspaces, logs and tables, told once. The manifest keeps the changes; the version
-//! that readers see follows from them ([`Edit::version_changes`]).
+//! Edits: changes of keyspaces, logs and tables, each described once. The manifest stores the changes; the
+//! version that readers see follows from them ([`Edit::version_changes`]).
 //!
-//! Made by whoever changes something, durable and visible by `edits`. Plain values.
+//! The author of a change makes the edit; `edits` makes it durable and visible. Plain values.
 
 use std::collections::BTreeMap;
 
@@ -24,18 +24,18 @@ pub(crate) struct Edit<'e> {
     changes: Vec<Change>,
     /// The slices that the changes add, opened.
     opened: Vec<Arc<Table>>,
-    /// Slices of the same files that they do not add.
+    /// Slices of the same files that the changes do not add.
     left_out: Vec<Arc<Table>>,
     /// Generations whose items the new version holds.
     flushed: &'e [Arc<Generation>],
 }
 
-/// Where new tables' items come from.
+/// The origin of the items in new tables.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Origin {
-    /// First and last sequence number that they may have.
+    /// First and last sequence number that the items may have.
     pub(in crate::engine) sequences: (Sequence, Sequence),
-    /// When the oldest tombstone among them was written at the latest, in seconds since 1970.
+    /// Latest time at which the oldest tombstone among them was written, in seconds since 1970.
     pub(in crate::engine) oldest_tombstone_s: u64,
 }
 
@@ -47,8 +47,8 @@ impl<'e> Edit<'e> {
         Edit { changes, ..Edit::default() }
     }
 
-    /// All up to `sequence` is in tables now, those generations among it; logs of those numbers are needed no
-    /// more.
+    /// All items up to `sequence` are in tables now, those of the flushed generations among them; the logs of
+    /// these numbers are no longer needed.
     pub(in crate::engine) fn flush(
         flushed: &'e [Arc<Generation>],
         sequence: Sequence,
@@ -86,18 +86,19 @@ impl<'e> Edit<'e> {
         }
     }
 
-    /// Leaves out a slice of a table that is added.
+    /// Leaves out a slice of an added table.
     pub(in crate::engine) fn leave_out(&mut self, table: &Arc<Table>) {
         self.left_out.push(Arc::clone(table));
     }
 
-    /// Slices of tables that it adds, without them.
+    /// Slices of added tables that the edit leaves out.
     pub(in crate::engine) fn left_out(&self) -> &[Arc<Table>] {
         &self.left_out
     }
 
-    /// Takes slices out of their trees. Their file goes with its last one, once nobody looks at it. `whole`:
-    /// the state before the edit, so that slices which are all that is left of a table are told as one.
+    /// Removes slices from their trees. A file is removed with its last slice, once no reader holds it.
+    /// `whole`: the state before the edit, so that one change removes slices that are all that is left of a
+    /// table.
     pub(in crate::engine) fn remove(
         &mut self,
         whole: Option<&State>,
@@ -118,18 +119,18 @@ impl<'e> Edit<'e> {
         }
     }
 
-    /// Puts a slice into another run of its tree.
+    /// Moves a slice to another run of its tree.
     pub(in crate::engine) fn relocate(&mut self, (table, index): TableName, spot: Spot) {
         let level = u8::try_from(spot.level).expect("a level fits a byte");
         self.changes.push(Change::SliceMoved { table, index, level, run: spot.run });
     }
 
-    /// For the manifest.
+    /// The changes for the manifest.
     pub(in crate::engine) fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Tables that it adds.
+    /// Tables that the edit adds.
     pub(in crate::engine) fn opened(&self) -> &[Arc<Table>] {
         &self.opened
     }
@@ -138,7 +139,7 @@ impl<'e> Edit<'e> {
         self.flushed
     }
 
-    /// What becomes of the version, from the state before the edit.
+    /// The changes of the version, from the state before the edit.
     pub(in crate::engine) fn version_changes(&self, before: &State) -> Vec<version::Change> {
         let tree =
             |partition: PartitionId| TreeId { keyspace: before.partitions[&partition].keyspace, partition };
@@ -195,7 +196,7 @@ impl<'e> Edit<'e> {
                     let ((tree, node), name) = (find(*table, *index), (*table, *index));
                     changes.push(version::Change::Remove { tree, name, node });
                 }
-                // The version holds neither settings nor logs, and of a table its slices.
+                // The version holds neither settings nor logs, and only the slices of a table.
                 Change::Keyspace { .. }
                 | Change::KeyspaceSettings { .. }
                 | Change::PartitionRule { .. }

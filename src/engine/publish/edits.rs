@@ -1,8 +1,8 @@
-//! Edits made durable in the manifest, then visible in a version.
+//! Edits: made durable in the manifest, then visible in a version.
 //!
 //! Invariants:
 //! 1. An edit is durable in the manifest before its version is published.
-//! 2. A file is removed only after the edit that forgets it is durable and nobody looks at it any more.
+//! 2. A file is removed only after the edit that removes its name is durable and no reader holds the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ impl Publisher {
             return Ok(());
         }
         let version_changes = edit.version_changes(&catalog.state);
-        // Before the manifest: an edit that does not fit the state must never get to the disk.
+        // Before the manifest: an edit that does not fit the state must never reach the disk.
         catalog.state.apply_edit(edit.changes()).expect("edits are made from the state they change");
         self.append(catalog, &changes)?;
         catalog.note_written();
@@ -50,8 +50,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Makes partitions that the manifest is told of with the next edit: records with items of them make them
-    /// until then.
+    /// Makes partitions that the next edit adds to the manifest. Until then the records with their items make
+    /// them.
     pub(in crate::engine) fn make_unwritten(&self, catalog: &mut Catalog, made: &[Arc<Keyspace>]) {
         let named = made.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
         let changes = changes_of_made(catalog.state.next_keyspace, named);
@@ -64,7 +64,7 @@ impl Publisher {
         self.publish(catalog, &edit, version_changes);
     }
 
-    /// Makes an edit visible that the state has.
+    /// Makes an edit visible that the state has already.
     fn publish(&self, catalog: &Catalog, edit: &Edit<'_>, version_changes: Vec<version::Change>) {
         if version_changes.is_empty() && edit.flushed().is_empty() {
             return;
@@ -85,20 +85,20 @@ impl Publisher {
             }
         }
         self.views.publish(after, edit.flushed());
-        // Noted only now: a look after short trees reads the published version.
+        // Noted only now: a look at trees that lack pages must read the published version.
         let short = edit.opened().iter().filter(|table| table.lacks_pages());
         short.for_each(|table| self.pages.note_short(table.tree()));
         drop(before);
         self.changed_trees.note_all(touched);
         self.epoch.collect();
         if !self.owner.discarded.is_empty() {
-            // Readers that are pinned now may keep files, and tell nobody of their end.
+            // Readers that are pinned now may keep files, and their end sends no notification.
             self.owner.discarded.notify();
         }
     }
 
     /// Rewrites the manifest if it has no room or is mostly history. Where the disk has no room for a new
-    /// one, an edit that may give some back goes into what is kept of the old one for it.
+    /// manifest, an edit that may free space goes into the room that the old one reserves for such edits.
     fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
         let whole = catalog.with_unwritten(changes);
         if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(&whole) {
@@ -120,10 +120,10 @@ impl Publisher {
         Ok(())
     }
 
-    /// Has the files of a store that is closed say once more where they end. The manifest promises the ends
-    /// of the logs, if it has room for it, and forgets a log that was not used: then none of them can be an
-    /// older copy of itself, nor a block in another's place take the last record and what vouches for it. A
-    /// slot of the log and the manifest's other one say so too.
+    /// Records once more where the files end, when a store is closed. The manifest records the ends of the
+    /// logs, if it has room, and drops a log that was not used. This rules out a log that is an older copy of
+    /// itself, and a misplaced block that replaces the last record together with the data that confirms it. A
+    /// slot of the log and the manifest's other slot record the ends too.
     pub(in crate::engine) fn vouch_for_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
         let storage = &*self.env.storage;
         if let Some((file, offset, page)) = &ends.slot {
@@ -150,7 +150,7 @@ impl Publisher {
         match &appended {
             Ok(()) => self.note_appended(catalog, changes),
             Err(Error::Full { .. }) if self.take_back(catalog) => {}
-            // How much of the edit reached the disk is not known.
+            // It is not known how much of the edit reached the disk.
             Err(error) => self.writer.latch(error),
         }
         appended
@@ -166,17 +166,17 @@ impl Publisher {
         }
     }
 
-    /// Makes the state what the manifest says again, after a full disk refused an edit; `false` if it cannot.
+    /// Restores the state to the manifest's after a full disk refused an edit; `false` if it cannot.
     fn take_back(&self, catalog: &mut Catalog) -> bool {
         if self.reload(catalog) {
             return true;
         }
-        // What was written of the edit may read back whole, if the rest of it is zeros: wiped before anything
-        // is done on the strength of its not being there.
+        // The written part of the edit may read back as a whole edit, if its rest is zeros. So it is wiped
+        // before any step relies on its absence.
         catalog.manifest.make_durable(&*self.env.storage).is_ok() && self.reload(catalog)
     }
 
-    /// Takes state and manifest as they are on disk, if no edit is there that should not be.
+    /// Takes state and manifest as they are on disk, if the disk has no unexpected edit.
     fn reload(&self, catalog: &mut Catalog) -> bool {
         match ManifestFile::load(&*self.env.storage, catalog.store_file.live()) {
             Ok((state, manifest)) if manifest.edit_count() == catalog.manifest.edit_count() => {
@@ -200,7 +200,7 @@ impl Publisher {
         let manifest = ManifestFile::create(&*self.env.storage, &identity, &catalog.state)?;
         self.sync_directory()?;
         self.switch_manifest(catalog, manifest)?;
-        // The state has them.
+        // The new manifest has them, since the state has.
         catalog.note_written();
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Publisher {
         Ok(ManifestIdentity { number, uid, store_id: self.store_id, bytes_min, features })
     }
 
-    /// Makes a manifest that says what the state is, and has its name, the live one.
+    /// Makes a manifest the live one; it holds the present state, and its name is durable.
     fn switch_manifest(&self, catalog: &mut Catalog, manifest: ManifestFile) -> Result<()> {
         let storage = &*self.env.storage;
         let old = catalog.manifest.file();
@@ -227,15 +227,16 @@ impl Publisher {
         Ok(())
     }
 
-    /// Writes a new manifest from a copy of the state, if it will be time for one soon, while edits go on.
-    /// Returns `None` after a failure: the next edit that finds no room reports it.
+    /// Writes a new manifest from a copy of the state, if one will be needed soon, while edits go on. Returns
+    /// `None` after a failure: the next edit that finds no room reports it.
     pub(in crate::engine) fn begin_manifest(&self) -> Option<ManifestFile> {
         if !self.catalog.wants_manifest.swap(false, Ordering::Acquire) || self.writer.latched().is_some() {
             return None;
         }
         let (identity, state) = {
             let mut catalog = self.catalog.take(&*self.env.threads);
-            // An edit later would tell the new one of partitions that the copy has.
+            // Unwritten partitions go to the old manifest first: the copy has them, and a later edit would
+            // add them to the new one again.
             self.edit_taken(&mut catalog, Edit::default()).ok()?;
             if catalog.since_copy.is_some() || !catalog.manifest.wants_rewrite(&catalog.state) {
                 return None;
@@ -254,8 +255,8 @@ impl Publisher {
         named.ok()
     }
 
-    /// Adds to a manifest what was changed while it was written, and makes it the live one; if the live one
-    /// was rewritten meanwhile, or that fails, it is removed.
+    /// Appends the changes that were made while a manifest was written, and makes it the live one. If the
+    /// live one was rewritten meanwhile, or the append fails, the new manifest is removed.
     ///
     /// # Errors
     /// The error that latched the store.
@@ -277,7 +278,7 @@ impl Publisher {
     }
 }
 
-/// Whether the version has of a tree what the manifest says.
+/// Whether the version agrees with the manifest about a tree.
 fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
     let has_partition = state.partitions.contains_key(&tree.partition);
     let named: BTreeSet<(u64, u32, u64, u64)> = state

@@ -1,4 +1,4 @@
-//! Files of the store: their numbers, their names made durable, new write buffers and logs, and removal.
+//! Files of the store: their numbers, durable names, new write buffers and logs, and removal.
 
 use std::ops::Deref;
 
@@ -16,20 +16,21 @@ use super::catalog::Catalog;
 use super::edit::Edit;
 
 impl Publisher {
-    /// Makes new names durable. One that failed may never be known to have succeeded: it latches.
+    /// Makes new names durable. A failure latches the store: it may never be known whether the names are
+    /// durable.
     pub(in crate::engine) fn sync_directory(&self) -> Result<()> {
         self.env.storage.sync_directory().inspect_err(|error| self.writer.latch(error))
     }
 
-    /// Removes new files of an edit that failed, unless the manifest may name them all the same: how much of
-    /// an edit reached the disk is not known when it latched the store.
+    /// Removes the new files of a failed edit, unless the edit latched the store: then it is not known how
+    /// much of the edit reached the disk, and the manifest may name the files.
     pub(in crate::engine) fn remove_unnamed(&self, files: impl IntoIterator<Item = FileName>) {
         if self.writer.latched().is_none() {
             files.into_iter().for_each(|file| self.remove_quietly(file));
         }
     }
 
-    /// Removes a file that nothing names any more. What fails is tried again at the next open.
+    /// Removes a file that nothing names any more. A failed removal is retried at the next opening.
     pub(in crate::engine) fn remove_quietly(&self, file: FileName) {
         if let Err(error) = self.env.storage.remove(file) {
             log::warn!("{file} is not needed and could not be removed: {error}");
@@ -50,7 +51,8 @@ impl Publisher {
     }
 
     pub(in crate::engine) fn next_file_in(&self, catalog: &mut Catalog) -> Result<u64> {
-        // Closed, which latches before it takes the catalog: STORE may be another's by now.
+        // The store is closed: `close` latches before it takes the catalog, and another process may have
+        // STORE by now.
         if let Some(error) = self.writer.latched() {
             return Err(error.clone());
         }
@@ -73,8 +75,8 @@ impl Publisher {
         Ok(TableIdentity { file, uid: self.env.random.u64(), store_id: self.store_id })
     }
 
-    /// A log, recycled if there is one to recycle, durable and named by the manifest. Nothing is left of
-    /// either on failure.
+    /// Makes a log, durable and named by the manifest, out of `old` if there is one. On failure neither file
+    /// is left.
     pub(in crate::engine) fn make_log(&self, old: Option<FileName>, bytes: u64) -> Result<Log> {
         let storage = &*self.env.storage;
         let number = self.next_file().inspect_err(|_| self.remove_unnamed(old))?;
@@ -94,14 +96,14 @@ impl Publisher {
         named.inspect_err(|_| self.remove_unnamed(files))
     }
 
-    /// Whether what is in memory is no more than a write buffer: logs that are only read may hold more.
+    /// Whether memory holds no more than one write buffer: logs that are only read may hold more.
     pub(in crate::engine) fn is_in_one_generation(&self) -> bool {
         let alive = self.generations.lock();
         let bytes = |one: &Weak<Generation>| one.upgrade().map_or(0, |one| one.capacity_bytes() as u64);
         alive.iter().map(bytes).sum::<u64>() <= self.budget.generation_bytes
     }
 
-    /// An empty generation in that much fresh memory.
+    /// An empty generation in so many bytes of fresh memory.
     pub(in crate::engine) fn new_generation(
         &self,
         bytes: usize,
@@ -115,7 +117,7 @@ impl Publisher {
     }
 }
 
-/// Gives jobs the names of the files they make.
+/// Gives jobs the names of the files that they make.
 pub(in crate::engine) struct StoreFiles<P>(pub(in crate::engine) P);
 
 impl<P> NewFiles for StoreFiles<P>

@@ -25,7 +25,7 @@ use super::usual::Usual;
 #[derive(Debug)]
 pub(crate) struct Keyspace {
     pub(crate) id: KeyspaceId,
-    /// Of the keyspace.
+    /// The name of the keyspace, also for a partition.
     pub(crate) name: String,
     /// The tree that holds its items. A keyspace that is divided has no tree of its own; its `tree` has
     /// [`PartitionId::OF_KEY`] in the place of a partition.
@@ -33,10 +33,10 @@ pub(crate) struct Keyspace {
     part: Part,
     /// One of the values below, [`FORKED`] in a forked process.
     state: ForkByte,
-    /// Partitions share those of their keyspace.
+    /// Partitions share the settings of their keyspace.
     settings: Arc<Mutex<KeyspaceSettings>>,
     pub(in crate::engine) bearing: Bearing,
-    /// What its ranges mostly are.
+    /// The usual length and direction of its ranges.
     pub(crate) usual: Usual,
 }
 
@@ -53,14 +53,14 @@ enum Part {
 #[derive(Debug)]
 struct Partition {
     name: Box<[u8]>,
-    /// The manifest does not have it yet: records with items of it make it.
+    /// The manifest does not have the partition yet: records with its items make it.
     is_unwritten: AtomicBool,
 }
 
 const LIVE: u8 = 1;
 const DROPPED: u8 = 2;
 const CLOSED: u8 = 3;
-/// Of a stand-in for a keyspace that is read as of another store's snapshot.
+/// State of a stand-in for a keyspace that is read as of another store's snapshot.
 const OF_ANOTHER_STORE: u8 = 4;
 
 impl Keyspace {
@@ -77,7 +77,7 @@ impl Keyspace {
         Ok(Keyspace { id, name, tree, part: Part::Whole, state, settings, bearing, usual })
     }
 
-    /// One that is divided by the rule, without partitions.
+    /// A keyspace that is divided by the rule, without partitions.
     ///
     /// # Errors
     /// As [`Keyspace::new`].
@@ -92,7 +92,7 @@ impl Keyspace {
         Ok(Keyspace { part, ..Keyspace::new((id, tree), name, settings, bytes)? })
     }
 
-    /// A partition of this one, which is divided; it is not among [`Keyspace::partitions`] yet.
+    /// A partition of this divided keyspace; it is not among [`Keyspace::partitions`] yet.
     ///
     /// # Errors
     /// As [`Keyspace::new`].
@@ -124,10 +124,11 @@ impl Keyspace {
         self.check_kind(KeyspaceKind::Hashed)
     }
 
-    /// Takes the code of a rule that has some.
+    /// Takes over the code of the given rule, if the stored rule has none.
     ///
     /// # Errors
-    /// `Mismatch` unless it is divided by that rule. Without one it may be divided by keys, or not divided.
+    /// `Mismatch` unless it is divided by that rule. Without a given rule it may be divided by keys, or not
+    /// divided.
     pub(crate) fn check_rule(&self, given: Option<&Rule>) -> Result<()> {
         let stored = self.rule();
         if stored == given || given.is_none() && stored.is_some_and(Rule::is_by_key) {
@@ -140,7 +141,7 @@ impl Keyspace {
         Err(Error::Mismatch { name: "partitioning", stored: text(stored), given: text(given) })
     }
 
-    /// Whether its keys say which of its partitions has them.
+    /// Whether a key determines the partition that has it.
     #[inline]
     pub(crate) fn is_divided_by_keys(&self) -> bool {
         self.tree.partition == PartitionId::OF_KEY && self.rule().is_some_and(Rule::is_by_key)
@@ -150,8 +151,8 @@ impl Keyspace {
         self.partitions().map(|partitions| &partitions.rule)
     }
 
-    /// Whether its partitions do not lie in the order of their keys: a range is the merge of all. A hashed
-    /// keyspace has no ranges.
+    /// Whether its partitions are not in the order of their keys: a range is the merge of all partitions. A
+    /// hashed keyspace has no ranges.
     #[inline]
     pub(crate) fn is_scattered(&self) -> bool {
         self.tree.partition == PartitionId::OF_KEY
@@ -159,7 +160,7 @@ impl Keyspace {
             && self.rule().is_some_and(|rule| !rule.is_in_key_order())
     }
 
-    /// The name of the partition that has a stored key; empty unless keys divide the keyspace. Rules see the
+    /// The name of the partition that has a stored key; empty unless keys divide the keyspace. Rules get the
     /// key as the caller gave it.
     ///
     /// # Errors
@@ -169,7 +170,7 @@ impl Keyspace {
         self.rule().map_or(Ok(Cow::default()), |rule| rule.name_of(given_key(self.tree, stored)))
     }
 
-    /// The tree that has a key, as of a version; if there is none, one that is nowhere.
+    /// The tree that has a key, as of a version; without one, an id that no version has.
     ///
     /// # Errors
     /// `Unrouted`.
@@ -185,8 +186,8 @@ impl Keyspace {
         Ok(found.map_or(self.tree, |partition| TreeId { keyspace: self.id, partition }))
     }
 
-    /// Of those partitions that may have keys of the range, and whose names lie in `from` in that direction,
-    /// the first: its name and its tree. A range of a hashed keyspace is all of it.
+    /// The first partition in that direction that may have keys of the range and has a name in `from`: its
+    /// name and its tree. A range of a hashed keyspace is the whole keyspace.
     pub(crate) fn next_partition<'v>(
         &self,
         version: &'v Version,
@@ -206,8 +207,8 @@ impl Keyspace {
             .then_some((name, TreeId { keyspace: self.id, partition }))
     }
 
-    /// The tree that has all keys of a range as of a version; one that is nowhere if there is none, `None` if
-    /// there are several.
+    /// The tree that has all keys of a range, as of a version. If there is none, an id that no version has;
+    /// `None` if there are several.
     #[inline]
     pub(crate) fn tree_of_range(&self, range: &Range, version: &Version) -> Option<TreeId> {
         if !self.is_divided_by_keys() { Some(self.tree) } else { self.only_partition(range, version) }
@@ -223,7 +224,7 @@ impl Keyspace {
         self.next_partition(version, of, Bound::Excluded(name)).is_none().then_some(tree)
     }
 
-    /// Whether a version has it.
+    /// Whether a version has the keyspace.
     pub(crate) fn is_in(&self, version: &Version) -> bool {
         match self.tree.partition {
             PartitionId::OF_KEY => version.names(self.id).is_some(),
@@ -246,19 +247,20 @@ impl Keyspace {
         trees
     }
 
-    /// Its name among the partitions of its keyspace, if it is one.
+    /// Its name among the partitions of its keyspace, if it is a partition.
     pub(crate) fn partition_name(&self) -> Option<&[u8]> {
         if let Part::One(partition) = &self.part { Some(&partition.name) } else { None }
     }
 
-    /// Says whether the manifest has the partition.
+    /// Records whether the manifest still lacks the partition.
     pub(in crate::engine) fn set_unwritten(&self, is_unwritten: bool) {
         if let Part::One(partition) = &self.part {
             partition.is_unwritten.store(is_unwritten, Ordering::Release);
         }
     }
 
-    /// The entry that a record with items of this partition begins with, if the manifest may not have it yet.
+    /// The entry that begins a record with items of this partition, if the manifest may not have the
+    /// partition yet.
     pub(crate) fn made(&self) -> Option<MadePartition<'_>> {
         let Part::One(Partition { name, is_unwritten }) = &self.part else { return None };
         is_unwritten.load(Ordering::Acquire).then_some(MadePartition { tree: self.tree, name })
@@ -272,7 +274,7 @@ impl Keyspace {
         }
     }
 
-    /// A stand-in, every read of which answers `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
+    /// A stand-in, every read of which returns `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
     pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> Keyspace {
         let (name, settings) = (self.full_name(), Arc::new(Mutex::new(self.settings())));
         let (bearing, usual, part) = (Bearing::new(), Usual::new(), Part::Whole);
@@ -301,7 +303,8 @@ impl Keyspace {
         }
     }
 
-    /// Whether it may be read as of a point, which `is_seen` says if it was dropped since.
+    /// Whether it may be read as of a point; `is_seen` tells whether the point sees it, if it was dropped
+    /// since.
     #[inline]
     pub(crate) fn check_live_at(&self, is_seen: impl FnOnce() -> bool) -> Result<()> {
         match self.state.load() {
@@ -311,7 +314,7 @@ impl Keyspace {
         }
     }
 
-    /// Why it may not be read and written in that state.
+    /// The error for reads and writes in that state.
     #[cold]
     fn error(&self, state: u8) -> Error {
         match state {
@@ -344,7 +347,7 @@ impl Keyspace {
 }
 
 impl Keyspace {
-    /// How long it is until its tree rests and its merges go otherwise; `None` if they go on as they do.
+    /// Time until its tree is at rest and its merge policy changes; `None` if the policy stays.
     pub(in crate::engine) fn restless_for_ns(&self, now_ns: u64) -> Option<u64> {
         if is_adaptive(&self.settings()) { self.bearing.rests_in_ns(now_ns) } else { None }
     }
@@ -360,7 +363,7 @@ impl Writable for Keyspace {
     }
 }
 
-/// Whether the settings given differ from those there are.
+/// Whether the given settings differ from the present ones.
 pub(in crate::engine) fn is_change(before: &KeyspaceSettings, given: &[(String, u64)]) -> Result<bool> {
     Ok(!given.is_empty() && merged(before.clone(), given)? != *before)
 }
@@ -376,7 +379,7 @@ pub(in crate::engine) fn merged(
     Ok(settings)
 }
 
-/// As the manifest keeps them.
+/// The settings as the manifest keeps them.
 pub(in crate::engine) fn stored(settings: &KeyspaceSettings) -> Settings {
     let mut values: Settings =
         settings.values().into_iter().map(|(setting, value)| (setting.id, value)).collect();
@@ -384,7 +387,7 @@ pub(in crate::engine) fn stored(settings: &KeyspaceSettings) -> Settings {
     values
 }
 
-/// From the manifest. Settings that this release does not know are left alone; missing ones have their
+/// The settings from the manifest. Settings unknown to this release are left alone; missing ones have their
 /// default.
 pub(crate) fn restored(values: &Settings) -> KeyspaceSettings {
     let mut settings = KeyspaceSettings::default();

@@ -45,7 +45,7 @@ impl Publisher {
         stored_key(&self.owner.secret, keyspace.id, key)
     }
 
-    /// In the order of their names.
+    /// All keyspaces, in the order of their names.
     pub(crate) fn keyspaces(&self) -> Vec<Arc<Keyspace>> {
         self.catalog.names().values().cloned().collect()
     }
@@ -66,7 +66,7 @@ impl Publisher {
         self.catalog.by_tree.lock().get(&tree).cloned()
     }
 
-    /// Whether the caller is a process that was forked off the one that opened the store.
+    /// Whether the calling process was forked off the process that opened the store.
     pub(crate) fn is_forked(&self) -> bool {
         self.env.storage.is_forked()
     }
@@ -84,13 +84,13 @@ impl Publisher {
         if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// In the place of a keyspace that is read as of this store's snapshots and belongs to another store: its
-    /// reads answer `Invalid`.
+    /// A stand-in for a keyspace that belongs to another store and is read as of this store's snapshots: its
+    /// reads return `Invalid`.
     pub(crate) fn stand_in(&self, keyspace: &Keyspace) -> Arc<Keyspace> {
         Arc::new(keyspace.stand_in(self.catalog.stand_in.clone()))
     }
 
-    /// After closing, handles of keyspaces answer no more.
+    /// Closes the handles of all keyspaces.
     pub(in crate::engine) fn close_keyspaces(&self) {
         // A keyspace that is divided has no tree; a partition has no name in the catalog.
         self.catalog.names().values().for_each(|keyspace| keyspace.set_closed());

@@ -1,8 +1,8 @@
 //! The partitions of a keyspace that is divided, by name.
 //!
-//! A partition is a [`Keyspace`] with a tree of its own; it shares the settings of the keyspace that it is
-//! part of. The holder of the catalog changes the map, after the edit that makes or drops partitions, or once
-//! the state has what records are to make.
+//! A partition is a [`Keyspace`] with a tree of its own; it shares the settings of its keyspace. The holder
+//! of the catalog changes the map, after the edit that makes or drops partitions, or once the state has the
+//! partitions that records are to make.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,9 +17,9 @@ use super::keyspace::Keyspace;
 pub(crate) struct Partitions {
     pub(crate) rule: Rule,
     by_name: Mutex<BTreeMap<Box<[u8]>, Arc<Keyspace>>>,
-    /// Times that one was made or dropped.
+    /// Number of times that a partition was made or dropped.
     changes: AtomicU64,
-    /// Those whose names come before this one are wanted no more.
+    /// Partitions whose names come before this one are no longer wanted.
     retained_from: Mutex<Box<[u8]>>,
 }
 
@@ -33,23 +33,23 @@ impl Partitions {
         self.by_name.lock().get(name).cloned()
     }
 
-    /// In the order of their names.
+    /// All names, in order.
     pub(crate) fn names(&self) -> Vec<Box<[u8]>> {
         self.by_name.lock().keys().cloned().collect()
     }
 
-    /// In the order of their names.
+    /// All partitions, in the order of their names.
     pub(crate) fn all(&self) -> Vec<Arc<Keyspace>> {
         self.by_name.lock().values().cloned().collect()
     }
 
-    /// Those whose names come before one, in the order of their names.
+    /// The partitions whose names come before `name`, in the order of their names.
     pub(in crate::engine) fn before(&self, name: &[u8]) -> Vec<Arc<Keyspace>> {
         let names = (Bound::Unbounded, Bound::Excluded(name));
         self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
     }
 
-    /// The name before which partitions are wanted no more; empty: all are wanted.
+    /// The name before which partitions are no longer wanted; empty: all are wanted.
     pub(crate) fn retained_from(&self) -> Box<[u8]> {
         self.retained_from.lock().clone()
     }
@@ -58,20 +58,20 @@ impl Partitions {
         *self.retained_from.lock() = name.into();
     }
 
-    /// Those that may have keys of a range, in the order of their keys.
+    /// The partitions that may have keys of a range, in the order of their keys.
     pub(in crate::engine) fn of_range(&self, range: (&[u8], &[u8])) -> Vec<Arc<Keyspace>> {
         let names = self.names_of(range);
         self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
     }
 
-    /// The names of partitions that may have keys of a range that is not empty, which ends before a key or,
-    /// if that is empty, nowhere.
+    /// The names of partitions that may have keys of a range that is not empty. An empty end means that the
+    /// range has no end.
     pub(in crate::engine) fn names_of<'n>(&'n self, (start, end): (&'n [u8], &'n [u8])) -> KeyBounds<'n> {
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
         self.rule.names_of((Bound::Included(start), end))
     }
 
-    /// How often one was made or dropped: as long as this does not move, names are the same.
+    /// Number of times that a partition was made or dropped: while it does not move, the names stay the same.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

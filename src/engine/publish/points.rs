@@ -1,4 +1,4 @@
-//! Points made of the present view (`snapshot`).
+//! Points of the present view (`snapshot`).
 
 use crate::base::epoch::{Pin, Published};
 use crate::base::id::Sequence;
@@ -10,17 +10,17 @@ use super::Publisher;
 use super::snapshot::{Point, PointKind, Release};
 
 impl Publisher {
-    /// Now, for an iterator.
+    /// A point of the present, for an iterator.
     pub(crate) fn point(&self) -> Arc<Point> {
         self.point_of(PointKind::Iterator)
     }
 
-    /// Now, for a snapshot: it is counted in `stats`.
+    /// A point of the present, for a snapshot: `stats` counts it.
     pub(crate) fn snapshot_point(&self) -> Arc<Point> {
         self.point_of(PointKind::Snapshot { taken_ns: self.env.clock.now_ns() })
     }
 
-    /// As of a view alone, in no list: whoever holds it keeps what it needs.
+    /// A point of a view alone, in no list: the holder keeps the memory and files that the point needs.
     pub(in crate::engine) fn point_in(&self, view: Arc<View>, bound: Sequence) -> Point {
         let era = self.views.gaps().era();
         let (view, kind) = (Published::new(&self.epoch, view), PointKind::Iterator);
@@ -33,7 +33,8 @@ impl Publisher {
         self.listed_point(view, bound, era, kind)
     }
 
-    /// For an iterator that has read from that view under a pin; `era`: of the gaps, from before it.
+    /// A point for an iterator that has read from that view under a pin; `era`: of the gaps, from before the
+    /// view.
     pub(in crate::engine) fn point_behind(&self, view: Arc<View>, bound: Sequence, era: u64) -> Arc<Point> {
         self.listed_point(view, bound, era, PointKind::Iterator)
     }
@@ -43,26 +44,26 @@ impl Publisher {
         let is_brief = kind == PointKind::Iterator;
         let release = (!is_brief).then(|| Release(Arc::clone(&self.writer.awaited)));
         let point = Arc::new(Point { view, bound, era, kind, _release: release });
-        // In a forked process nothing is read from it, and the lock of its list may be held for ever.
+        // A forked process reads nothing from the point, and the lock of its list may be held for ever.
         if !self.is_forked() {
             self.points.add(&point);
         }
         point
     }
 
-    /// The present view, counted, and the bound that goes with it.
+    /// The present view, counted, and its bound.
     pub(in crate::engine) fn now(&self) -> (Arc<View>, Sequence) {
         let pin = self.epoch.pin();
         let (view, bound) = self.views.now(&pin, || self.writer.visible());
         (view.counted(), bound)
     }
 
-    /// The view of a point, for what outlives a pin.
+    /// The view of a point, for use beyond a pin.
     pub(crate) fn view_of(&self, point: &Point) -> Arc<View> {
         point.load(&self.epoch.pin()).counted()
     }
 
-    /// What a scan of the point looks at.
+    /// The view, pin, cache and gaps for a scan of the point.
     pub(in crate::engine) fn pinned<'p>(&'p self, point: &Point, pin: &'p Pin) -> Pinned<'p> {
         Pinned { view: point.load(pin), pin, cache: &self.cache, gaps: self.views.gaps() }
     }

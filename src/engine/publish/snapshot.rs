@@ -1,5 +1,5 @@
-//! Points in the order of writes, each with the view that holds its items: what snapshots and iterators read
-//! from, and the list of those alive.
+//! Points in the order of writes, each with the view that holds its items, and the list of those alive.
+//! Snapshots and iterators read from points.
 //!
 //! A point's bound never changes; its view may be replaced by another that holds the same items (`history`).
 //! Any thread.
@@ -11,18 +11,18 @@ use crate::levels::gaps::Sight;
 use crate::levels::view::View;
 use crate::write::awaited::AwaitedMemory;
 
-/// What a snapshot or an iterator reads from.
+/// The point that a snapshot or an iterator reads from.
 pub(crate) struct Point {
     pub(super) view: Published<View>,
     pub(crate) bound: Sequence,
-    /// That of the gaps, from before the view.
+    /// The era of the gaps, from before the view.
     pub(super) era: u64,
     pub(super) kind: PointKind,
     /// Dropped after the view. Iterators have none: they keep memory for a short time only.
     pub(super) _release: Option<Release>,
 }
 
-/// Tells the flush worker, if it waits for memory, that a snapshot keeps none any more.
+/// Tells the flush worker, if it waits for memory, that a snapshot no longer keeps any.
 pub(super) struct Release(pub(super) Arc<AwaitedMemory>);
 
 impl Drop for Release {
@@ -31,11 +31,11 @@ impl Drop for Release {
     }
 }
 
-/// Whose point it is.
+/// The owner of a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PointKind {
     Iterator,
-    /// Taken at that time of the store's clock.
+    /// Taken at this time of the store's clock.
     Snapshot {
         taken_ns: u64,
     },
@@ -45,9 +45,9 @@ pub(crate) enum PointKind {
     Verify,
 }
 
-/// Lists of points, so that threads that begin iterators seldom meet.
+/// Number of lists of points: threads that begin iterators seldom use the same list.
 const SHARDS_COUNT: usize = 16;
-/// Points in a list before the dead are looked for.
+/// Points in a list before dead ones are removed.
 const POINTS_COUNT_MIN: usize = 32;
 
 static NEXT_SHARD: ProcessUsize = ProcessUsize::new(0);
@@ -65,7 +65,7 @@ pub(crate) struct Points {
 #[derive(Default)]
 struct Shard {
     points: Vec<Weak<Point>>,
-    /// Length at which the dead are taken out.
+    /// Length at which dead points are removed.
     clean_at: usize,
 }
 
@@ -80,7 +80,7 @@ impl Points {
         shard.points.push(Arc::downgrade(point));
     }
 
-    /// Those alive now.
+    /// The points alive now.
     pub(crate) fn alive(&self) -> Vec<Arc<Point>> {
         let mut alive = Vec::new();
         for shard in &self.shards {
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Point {
 }
 
 impl Point {
-    /// What it reads from now.
+    /// The view that it reads from now.
     pub(crate) fn load<'p>(&self, pin: &'p Pin) -> Loaded<'p, View> {
         self.view.load(pin)
     }
@@ -107,12 +107,12 @@ impl Point {
         self.era
     }
 
-    /// What it sees of a tree.
+    /// The tree, with the point's bound and era of the gaps.
     pub(crate) fn sight(&self, tree: TreeId) -> Sight {
         Sight { tree, bound: self.bound, era: self.era }
     }
 
-    /// Has it read from another view from now on, which holds the same up to the bound.
+    /// Makes it read from another view, which holds the same items up to the bound.
     pub(in crate::engine) fn replace(&self, view: Arc<View>) {
         self.view.store(view);
     }

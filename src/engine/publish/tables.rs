@@ -1,7 +1,8 @@
 //! New tables brought into the store: opened, their filters and fences pinned, named in an edit.
 //!
-//! What is pinned stays until its table goes; what found no room is asked for like data, and looked after
-//! again whenever tables have changed or left memory: fences first, then filters from the upper levels down.
+//! Pinned pages stay until their table goes. Pages that found no room are read on demand like data. Room for
+//! them is looked for again whenever tables have changed or left memory: for fences first, then for filters
+//! from the upper levels down.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::TreeId;
@@ -14,11 +15,11 @@ use super::Publisher;
 use crate::engine::publish::catalog::Catalog;
 use crate::engine::publish::edit::{Edit, Origin};
 
-/// Fence pages that sketches are made of in one turn, some 60 ms long.
+/// Most bytes of fence pages that are made into sketches in one turn, some 60 ms long.
 const SKETCHED_BYTES_MAX: u64 = 4 << 20;
 
-/// Pins what is not pinned yet of some trees and finds room, in the order of use. What failed is told to
-/// `failed`, which decides whether that ends it.
+/// Pins those pages of some trees that are not pinned yet and find room, in the order of use. Errors go to
+/// `failed`, which decides whether pinning stops.
 pub(in crate::engine) fn pin_pages<'t>(
     storage: &Arc<dyn Storage>,
     (pages, sketched_bytes_max): (&Arc<PageBudget>, u64),
@@ -44,26 +45,25 @@ pub(in crate::engine) fn pin_pages<'t>(
     load_pages(storage, pages, sketched_bytes_max, fences.chain(filters), failed)
 }
 
-/// The rank of fences of a level, or of nodes of a height.
+/// The rank of the fences of a level, or of nodes of a height.
 pub(in crate::engine) fn fences_of(tree: &Tree, level: usize) -> PageRank {
     if tree.trie().is_some() && level > 0 { PageRank::NodeFences } else { PageRank::Fences }
 }
 
 impl Publisher {
-    /// How tables that are built are opened: with as much of filters and fences in memory as the budget
-    /// allows.
+    /// How built tables are opened: with as much of filters and fences in memory as the budget allows.
     pub(in crate::engine) fn opening(&self, filters: PageRank, otherwise: Otherwise) -> OpenWith {
         let (pages, owner) = (Arc::clone(&self.pages), self.owner.clone());
         OpenWith { pages, fences: PageRank::Fences, filters, otherwise, owner }
     }
 
-    /// Pins what found no room before, where tables that went have left some: of a few trees, others have
-    /// their turn at the next call.
+    /// Pins pages that found no room before, where removed tables have left some. A call covers a few trees;
+    /// other trees have their turn at the next call.
     pub(in crate::engine) fn pin_more(&self) {
         self.pin_of(&self.pages.take_short());
     }
 
-    /// Makes sketches that were put off, of a few trees; `false` if there were none.
+    /// Makes postponed sketches, of a few trees; `false` if there were none.
     pub(in crate::engine) fn sketch_more(&self) -> bool {
         let trees = self.pages.take_put_off();
         self.pin_of(&trees);
@@ -88,14 +88,15 @@ impl Publisher {
         pin_pages(&self.env.storage, (&self.pages, SKETCHED_BYTES_MAX), trees, failed)
             .expect("no failure ends it");
         if has_failed {
-            // With the next change of tables.
+            // Retried with the next change of tables.
             short.iter().for_each(|tree| self.pages.note_short(*tree));
             self.pages.forget_put_off(short);
         }
     }
 
-    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices into runs: `place_of` says
-    /// into which each, and where it comes from. Slices of trees dropped meanwhile are left out.
+    /// Adds to `edit` the changes that put a new table's slices into runs, for the catalog as it is now.
+    /// `place_of` returns the run and the origin of each slice. Slices of trees dropped meanwhile are left
+    /// out.
     pub(in crate::engine) fn add_tables(
         &self,
         catalog: &Catalog,

@@ -1,5 +1,5 @@
-//! What the ranges of a keyspace mostly are, as the last one was: how the next one begins. It decides no
-//! answer. Any thread; written only when it changes.
+//! The usual length and direction of a keyspace's ranges: those of the last range, as a hint for the next
+//! one. The hint changes no answer. Any thread; written only when it changes.
 
 use crate::base::step::Direction;
 use crate::base::sync::{AtomicU8, Ordering};
@@ -21,7 +21,7 @@ impl Usual {
         self.0.load(Ordering::Relaxed) & LONG != 0
     }
 
-    /// From which end they are taken.
+    /// The end from which items are taken.
     pub(crate) fn direction(&self) -> Direction {
         match self.0.load(Ordering::Relaxed) & BACKWARD {
             0 => Direction::Forward,

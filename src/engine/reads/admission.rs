@@ -1,17 +1,17 @@
-//! Limits the reads of futures that are in flight, by number and by bytes. Blocks that have come and whose
-//! futures were not polled since count towards the bytes. Without room a read waits for its turn, in the
-//! order of arrival.
+//! Limits the reads of futures that are in flight, by count and by bytes. Blocks that were read and whose
+//! futures were not polled since count towards the bytes. When the limits are reached, further reads queue in
+//! FIFO order.
 //!
-//! Who has a [`Permit`] counts until that is dropped. A turn is not told to its owner, who may be polled late
-//! or never: [`Admission::begin`] begins the read in its place, and whoever reads calls that whenever
-//! something has ended. Any thread; there is one of these for the driver thread of a store and one for each
-//! `block_on`.
+//! A read counts from its [`Permit`] until the permit is dropped. The owner of a queued read may be polled
+//! late or never, so its turn is not left to the owner. [`Admission::begin`] begins the read in the owner's
+//! place; the reader thread calls it whenever a read has ended. Any thread may use this. There is one for the
+//! driver thread of a store and one for each `block_on`.
 //!
-//! 1. Admitted reads never exceed the limits, but for one read alone.
-//! 2. The first in line is admitted when `begin` is called and there is room for it; nobody overtakes it but
-//!    those of operations that have begun.
-//! 3. A place in line that is dropped holds up nobody. A read that was begun for it goes on.
-//! 4. Who calls `begin` is woken when there may be room and it was not who made it.
+//! 1. Admitted reads never exceed the limits, except that one read alone is always admitted.
+//! 2. `begin` admits the first read in the queue when there is room for it. Only reads of operations that
+//!    have begun may overtake it.
+//! 3. Dropping a place in the queue delays no other read. A read that was begun for the place goes on.
+//! 4. The caller of `begin` is woken when another thread may have made room.
 
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
@@ -21,33 +21,33 @@ use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex, wake_all};
 use crate::cache::{BlockRef, Waiter};
 
-/// Part of the bytes that reads in flight may have however many blocks wait for a poll.
+/// The part of the byte limit that reads in flight may always use, however many blocks wait for a poll.
 const FLIGHTS_LEAST_PART: u64 = 4;
 
 /// See the module.
 pub(in crate::engine) struct Admission {
     state: Mutex<State>,
-    /// Of whoever calls `begin`.
+    /// Wakes the thread that calls `begin`.
     reader: Waker,
-    /// Its role `Untaken` counts towards the bytes; `None` in a `block_on`.
+    /// The reserve whose role `Untaken` counts towards the bytes; `None` in a `block_on`.
     reserve: Option<Arc<Reserve>>,
 }
 
-/// What may be in flight.
+/// Limits, or counts, of reads in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(in crate::engine) struct Limits {
     pub(in crate::engine) reads: u64,
     pub(in crate::engine) bytes: u64,
 }
 
-/// What came of a block that was asked for: it was here, or is being read.
+/// The result of asking for a block: the block, or a share in its read.
 pub(in crate::engine) type Begun = Result<BlockRef, Waiter>;
 
 /// A turn that has come.
 pub(in crate::engine) enum Turn {
-    /// The owner begins its read now.
+    /// The owner must begin its read now.
     Own(Permit),
-    /// It was begun in its place.
+    /// The read was begun in the owner's place.
     Begun(Waiter),
 }
 
@@ -56,14 +56,14 @@ struct State {
     limits: Limits,
     admitted: Limits,
     line: BTreeMap<Number, Waiting>,
-    /// Those whose turn came and who have not been polled since.
+    /// Places whose turn came and whose owners were not polled since.
     begun: BTreeMap<Number, Ready>,
     next: u64,
-    /// Nobody calls `begin` any more: there is no limit.
+    /// `begin` is no longer called: there is no limit.
     is_closed: bool,
 }
 
-/// Place in line: those that have begun before those that have not, and then by arrival.
+/// Place in the queue: reads of operations that have begun come first, then the order of arrival.
 type Number = (bool, u64);
 
 struct Waiting {
@@ -73,17 +73,17 @@ struct Waiting {
 
 struct Ready {
     waker: Option<Waker>,
-    /// `None` while it is being begun.
+    /// `None` while the read is being begun.
     begun: Option<Waiter>,
 }
 
-/// A place in line, or a read that was begun for it.
+/// A place in the queue, or a read that was begun for it.
 pub(in crate::engine) struct Place {
     admission: Arc<Admission>,
     number: Number,
 }
 
-/// A read that is admitted.
+/// The right to one read in flight, released on drop.
 pub(in crate::engine) struct Permit {
     admission: Arc<Admission>,
     bytes: u64,
@@ -97,7 +97,7 @@ impl State {
 }
 
 impl Admission {
-    /// `reader` is of whoever calls `begin`, `reserve` grants what counts beside what is in flight.
+    /// `reader` wakes the caller of `begin`. `reserve` grants the bytes that count besides reads in flight.
     pub(in crate::engine) fn new(
         limits: Limits,
         reader: Waker,
@@ -106,8 +106,8 @@ impl Admission {
         Arc::new(Admission { state: Mutex::new(State { limits, ..State::default() }), reader, reserve })
     }
 
-    /// One read alone has room in any case, and reads within a part of the limit have it however many blocks
-    /// wait for a poll: when such a read ends, the oldest of these blocks makes room for it.
+    /// One read alone always has room. Reads within a part of the limit also do, however many blocks wait for
+    /// a poll: when such a read ends, the oldest of these blocks makes room for it.
     fn has_room(&self, state: &State, bytes: u64) -> bool {
         let Limits { reads, bytes: all } = state.admitted;
         let untaken_bytes = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes(Role::Untaken));
@@ -117,7 +117,7 @@ impl Admission {
         reads == 0 || is_within || state.is_closed
     }
 
-    /// From now on; what is admitted already stays so.
+    /// Sets the limits; admitted reads stay admitted.
     pub(in crate::engine) fn set_limits(&self, limits: Limits) {
         self.state.lock().limits = limits;
     }
@@ -126,15 +126,16 @@ impl Admission {
         self.state.lock().limits
     }
 
-    /// Admits a read of the block, at once if there is room and nobody waits; else `place` is one in line,
-    /// and `waker` is woken when its read was begun. `has_begun`: others of its operation were admitted.
+    /// Admits a read of the block at once if there is room and the queue is empty. Otherwise `place` becomes
+    /// a place in the queue, and `waker` is woken when the read was begun. `has_begun` says that other reads
+    /// of its operation were admitted.
     pub(in crate::engine) fn poll(
         self: &Arc<Admission>,
         place: &mut Option<Place>,
         (address, has_begun): (&BlockAddress, bool),
         waker: &Waker,
     ) -> Poll<Turn> {
-        // Wakers are made and dropped outside the lock: what they wake may have a place of its own.
+        // Wakers are cloned and dropped outside the lock: a waker's task may hold a place of its own.
         let waker = waker.clone();
         let mut state = self.state.lock();
         if let Some(own) = place {
@@ -144,7 +145,7 @@ impl Admission {
             *place = None;
             return match begun {
                 Some(waiter) => Poll::Ready(Turn::Begun(waiter)),
-                // The line is gone.
+                // The queue was closed.
                 None => self.poll(place, (address, has_begun), &waker),
             };
         }
@@ -162,7 +163,7 @@ impl Admission {
         Poll::Pending
     }
 
-    /// Admits a read of so many bytes, if there is room now and nobody waits.
+    /// Admits a read of `bytes` if there is room now and the queue is empty.
     pub(in crate::engine) fn try_now(self: &Arc<Admission>, bytes: u64) -> Option<Permit> {
         let mut state = self.state.lock();
         if !state.line.is_empty() || !self.has_room(&state, bytes) {
@@ -172,13 +173,14 @@ impl Admission {
         Some(Permit { admission: Arc::clone(self), bytes })
     }
 
-    /// Begins the reads of those first in line for whom there is room. Of one thread at a time.
+    /// Begins the first reads in the queue for which there is room. One thread at a time may call this.
     pub(in crate::engine) fn begin(
         self: &Arc<Admission>,
         mut begin: impl FnMut(&BlockAddress, Permit) -> Begun,
     ) {
         while let Some((number, address, permit)) = self.admit_first() {
-            // Its owner may be polled late: it holds no block meanwhile, and asks for what was here again.
+            // The owner may be polled late. It holds no block meanwhile, and asks again for a block that was
+            // here.
             let begun = match begin(&address, permit) {
                 Err(waiter) if waiter.may_idle() => waiter,
                 Ok(_) | Err(_) => Waiter::gone(),
@@ -189,7 +191,7 @@ impl Admission {
                     ready.begun = Some(begun);
                     (ready.waker.take(), None)
                 }
-                // Its owner has gone meanwhile.
+                // The owner was dropped meanwhile.
                 None => (None, Some(begun)),
             };
             drop(state);
@@ -211,14 +213,14 @@ impl Admission {
         Some((number, address, Permit { admission: Arc::clone(self), bytes }))
     }
 
-    /// What is in flight, and how many wait.
+    /// The reads in flight, and the length of the queue.
     pub(in crate::engine) fn counts(&self) -> (Limits, u64) {
         let state = self.state.lock();
         (state.admitted, state.line.len() as u64)
     }
 
-    /// There is no line any more: its members are woken, and begin their reads themselves. So do those whose
-    /// read was being begun when the caller of `begin` panicked. Not while `begin` runs.
+    /// Closes the queue: waiting owners are woken and begin their reads themselves. So do owners whose read
+    /// was being begun when the caller of `begin` panicked. Must not run during `begin`.
     pub(in crate::engine) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -247,8 +249,8 @@ impl Admission {
 }
 
 impl State {
-    /// What was begun for a place, `Some(None)` if it is in line no more. Else its waker is the new one; the
-    /// other is to be dropped outside the lock.
+    /// The read that was begun for a place; `Some(None)` if the place is no longer in the queue. Otherwise
+    /// the new waker replaces the old one, which the caller must drop outside the lock.
     fn look(&mut self, number: Number, waker: Waker) -> (Option<Option<Waiter>>, Option<Waker>) {
         if let Some(waiting) = self.line.get_mut(&number) {
             return (None, Some(std::mem::replace(&mut waiting.waker, waker)));
@@ -277,7 +279,7 @@ impl Drop for Place {
         let mut state = self.admission.state.lock();
         let waited = state.line.remove(&self.number);
         let begun = state.begun.remove(&self.number);
-        // Who comes next may need less room.
+        // The next read in the queue may need less room.
         let is_awaited = waited.is_some() && !state.line.is_empty();
         drop(state);
         drop((waited, begun));

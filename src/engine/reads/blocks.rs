@@ -1,5 +1,5 @@
-//! Reads of blocks that the cache does not have. Drivers on callers' threads, sessions of `block_on` and the
-//! worker share one [`BlockReader`]; it outlives the store as long as a session holds it. Any thread.
+//! Reads of blocks that miss the cache. Drivers on callers' threads, sessions of `block_on` and the worker
+//! share one [`BlockReader`]. It outlives the store as long as a session holds it. Any thread.
 
 use std::any::Any;
 
@@ -16,7 +16,7 @@ use super::admission::Limits;
 use super::queue::Reads;
 use super::request::{Blocks, Claimed, REQUEST_BYTES_MAX, end_slot, requests};
 
-/// As much of what is read apart comes at once: whoever has caught up with it waits no longer than for this.
+/// Most bytes of one read-ahead request. A scan that catches up with it waits for no more than this.
 const APART_BYTES_MAX: usize = 256 << 10;
 
 /// Reads that missed the cache.
@@ -48,7 +48,7 @@ impl BlockReader {
         })
     }
 
-    /// The store is being closed: sessions let go of it.
+    /// Marks the store as closing: sessions let go of it.
     pub(in crate::engine) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
     }
@@ -61,14 +61,14 @@ impl BlockReader {
         self.env.storage.is_forked()
     }
 
-    /// How many reads may be in flight for futures; their bytes are limited together with those of blocks
-    /// that have come and were not looked at.
+    /// Limits the reads in flight for futures to `reads`. Their bytes are limited together with those of
+    /// blocks that were read and not yet polled.
     pub(in crate::engine) fn limit_reads(&self, reads: u64) {
         let bytes = self.cache.reserve().limit_bytes(Role::Untaken);
         self.queue.admission.set_limits(Limits { reads, bytes });
     }
 
-    /// The block, from the cache or the device: one read and one checksum for all who want it at once.
+    /// Returns the block from the cache or the device; concurrent callers share one read and one checksum.
     pub(super) fn fetch(&self, address: &BlockAddress) -> Result<BlockRef> {
         let mut slot = loop {
             match self.cache.claim(address) {
@@ -86,7 +86,7 @@ impl BlockReader {
         end_slot(slot, read)
     }
 
-    /// What came of somebody else's read; `None` if it was let go of before this thread had its turn.
+    /// Waits for another thread's read. `None` if its block was evicted before this thread took it.
     fn wait(&self, mut waiter: Waiter) -> Option<Result<BlockRef>> {
         let event = Arc::new(Event::new());
         let waker = event.waker();
@@ -100,7 +100,7 @@ impl BlockReader {
         }
     }
 
-    /// Verifies the blocks of a request that has ended, and answers for those that were asked for.
+    /// Verifies the blocks of a completed request, and answers those that were asked for by number.
     pub(super) fn settle_read(&self, completed: Completed, mut answer: impl FnMut(usize, Result<BlockRef>)) {
         let target: Box<dyn Any> = completed.target;
         let Blocks(blocks, _reading) = *target.downcast().expect("what was pushed comes back");
@@ -117,7 +117,7 @@ impl BlockReader {
                 None if is_whole => Ok(address.bytes as usize),
                 None => self.env.storage.read(address.file, address.offset, block.slot.buffer()),
             };
-            // It is in flight no more when somebody hears of it.
+            // The read must not count as in flight when its waiters hear of it.
             drop(block.permit.take());
             let ended = end_slot(block.slot, read);
             if let Some(who) = block.who {
@@ -126,12 +126,12 @@ impl BlockReader {
         }
     }
 
-    /// Reads blocks that the flight alone answers for, on this thread.
+    /// Reads on this thread blocks that only their slots answer for.
     pub(super) fn read_at_once(&self, mut claimed: Vec<Claimed>) {
         requests(&mut claimed, REQUEST_BYTES_MAX, &self.load, |request| self.read_unasked(request));
     }
 
-    /// Has a worker read blocks that will be wanted, if they are not here and it has room.
+    /// Makes the worker read blocks that will be needed soon, if they are not cached and it has room.
     pub(super) fn read_apart(&self, blocks: &[BlockAddress]) {
         if blocks.is_empty() || !self.queue.has_room_ahead() {
             return;
@@ -153,7 +153,7 @@ impl BlockReader {
         self.counts.block_read_bytes.fetch_add(u64::from(address.bytes), Ordering::Relaxed);
     }
 
-    /// Reads what is answered by its flight alone.
+    /// Reads a request that only its slots answer for.
     pub(super) fn read_unasked(&self, request: Request) {
         self.settle_unasked(perform(&*self.env.storage, request));
     }

@@ -1,12 +1,12 @@
-//! Futures that nobody awaits: each is polled by whoever wakes it, and its output is given to a callback.
+//! Futures that are not awaited: the waking thread polls the future, and its output goes to a callback.
 //!
-//! It is no executor for the programs' futures: those wait for nothing but the store, and their polls are
-//! short. A callback runs where the last block was read, or on the thread that began if there was none.
+//! This is no executor for a program's futures. These futures wait only for the store, and their polls are
+//! short. A callback runs on the thread that read the last block, or on the calling thread if there was none.
 //!
 //! 1. One thread at a time polls; a wake meanwhile makes it poll again.
-//! 2. What it reads is read by the driver thread: a `block_on` that it was begun under owes it nothing.
-//! 3. On a thread one runs at a time: what a callback begins is gone on with when it has returned, so that
-//!    callbacks that begin gets do not nest.
+//! 2. The driver thread reads a task's blocks: a `block_on` under which the task began reads none of them.
+//! 3. A thread runs one task at a time. A task that a callback begins continues after the callback has
+//!    returned, so that callbacks that begin gets do not nest.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -23,10 +23,10 @@ use crate::engine::reads::local;
 /// A future and its callback, in one.
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a panic carries.
+/// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
 
-/// Tasks that are to be polled.
+/// Tasks that wait to be polled.
 type Waiting = VecDeque<(Arc<Task>, Running)>;
 
 struct Task {
@@ -35,7 +35,7 @@ struct Task {
 
 enum State {
     Resting(Running),
-    /// A thread polls it, or will.
+    /// A thread polls the task, or will.
     Taken {
         woken: bool,
     },
@@ -43,7 +43,7 @@ enum State {
 }
 
 thread_local! {
-    /// What waits for the present one to return, on a thread that runs one. It has no destructor, so that
+    /// Tasks that wait for the present task of this thread to return. It has no destructor, so that
     /// destructors of other thread-locals can use it: it is `None` again when the last task has run.
     static WAITING: RefCell<ManuallyDrop<Option<Waiting>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
@@ -59,8 +59,8 @@ where
     }
 }
 
-/// Runs it now, and what comes to wait for it; or lets it wait, where another runs. Its own panic
-/// is the answer, when all have run.
+/// Runs the task now and then the tasks that came to wait for it. If another task runs on this thread, queues
+/// the task behind it. Returns the task's own panic once all have run.
 fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
     let now = WAITING.with_borrow_mut(|waiting| match &mut **waiting {
         Some(waiting) => {
@@ -74,7 +74,7 @@ fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
     });
     let (mut next, mut own) = (now, None);
     while let Some((task, running)) = next {
-        // The others are not to hear of it.
+        // A panic must not reach the other tasks.
         let polled = catch_unwind(AssertUnwindSafe(|| local::outside(|| task.poll(running))));
         if own.is_some() && polled.is_err() {
             log::error!("a callback of a get panicked");
@@ -118,7 +118,7 @@ impl Wake for Task {
         match std::mem::replace(&mut *state, State::Taken { woken: false }) {
             State::Resting(running) => {
                 drop(state);
-                // Whoever wakes it has others to wake, and its own work.
+                // The waking thread has other tasks to wake, and its own work.
                 if run_or_wait(self, running).is_err() {
                     log::error!("a callback of a get panicked");
                 }

@@ -1,13 +1,13 @@
-//! Blocks that go out together: claimed in the table of reads in flight, neighbours in one request, answered
-//! in the order in which the device ends them.
+//! Blocks that are read together. They are claimed in the table of reads in flight, neighbours share one
+//! request, and answers come in the order in which the device completes them.
 //!
-//! It knows no lookup: who asks is a number, and gets its block or its error. One thread; it is made for one
-//! call of a driver, and reads nothing any more when it is dropped.
+//! It has no lookup logic: an asker is a number, and gets its block or its error. One thread uses it, for one
+//! call of a driver; it reads no more once it is dropped.
 //!
-//! 1. Somebody else's read is waited for only while none of ours is in flight: two callers that wait for each
-//!    other's blocks both go on.
-//! 2. Of a request for several blocks that fails, each block is read again by itself: a block is lost to its
-//!    own fault only.
+//! 1. It waits for another caller's read only while none of its own is in flight. So two callers that wait
+//!    for each other's blocks both go on.
+//! 2. If a request for several blocks fails, each block is read again by itself. So a block fails only for
+//!    its own fault.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -27,12 +27,12 @@ pub(super) struct Fetches<'s> {
     reader: Option<Box<dyn Reader>>,
     /// Not sent yet.
     claimed: Vec<Claimed>,
-    /// Sent as soon as there is room.
+    /// Requests to send as soon as there is room.
     backlog: VecDeque<Request>,
     in_flight: usize,
-    /// Reads of others.
+    /// Askers that wait for reads of other callers.
     waiting: Vec<(usize, BlockAddress, Waiter)>,
-    /// Moves when one of them ends.
+    /// Moves when one of those reads ends.
     ended: Arc<Event>,
     completed: Vec<Completed>,
 }
@@ -51,7 +51,7 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Asks for a block; it is in `answered` at once if it is here.
+    /// Asks for a block; a cached block is in `answered` at once.
     pub(super) fn ask(&mut self, who: usize, address: &BlockAddress, answered: &mut Vec<Answered>) {
         match self.blocks.cache.claim(address) {
             Claim::Ready(block) => answered.push((who, Ok(block))),
@@ -62,7 +62,7 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Asks for a block that nobody waits for yet; it goes to the cache.
+    /// Asks for a block without a waiter; the block goes to the cache.
     pub(super) fn ask_ahead(&mut self, address: &BlockAddress) {
         if self.blocks.cache.holds(address) {
             return;
@@ -72,13 +72,13 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Whether nothing that was asked for is still to come. While it is not, nothing that is not the store's
-    /// is run: it might wait for somebody who waits for these reads.
+    /// Whether every requested block has come. Until then only the store's own code may run: other code might
+    /// wait for a thread that waits for these reads.
     pub(super) fn is_idle(&self) -> bool {
         self.claimed.is_empty() && self.backlog.is_empty() && self.in_flight == 0 && self.waiting.is_empty()
     }
 
-    /// Reads to their end what others may wait for, and answers nobody.
+    /// Completes the reads that others may wait for; answers no asker.
     pub(super) fn finish(&mut self) {
         let mut answered = Vec::new();
         while self.in_flight > 0 || !self.backlog.is_empty() {
@@ -86,13 +86,13 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Sends what was asked for, in the order of the files, neighbours together.
+    /// Queues requests for all claimed blocks, in file order, neighbours together.
     pub(super) fn send(&mut self) {
         let (claimed, load) = (&mut self.claimed, &self.blocks.load);
         requests(claimed, REQUEST_BYTES_MAX, load, |one| self.backlog.push_back(one));
     }
 
-    /// Waits until an asker can be answered; at once if nobody waits.
+    /// Waits until an asker can be answered; returns at once if none waits.
     pub(super) fn wait(&mut self, answered: &mut Vec<Answered>) {
         let before = answered.len();
         let waker = self.ended.waker();
@@ -102,7 +102,7 @@ impl<'s> Fetches<'s> {
             if !gone.is_empty() {
                 gone.iter().for_each(|(who, address)| self.ask(*who, address, answered));
                 self.send();
-                // A new waiter is polled before it is waited for.
+                // A new waiter is polled before this thread waits for it.
                 if answered.len() == before {
                     continue;
                 }
@@ -119,7 +119,8 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Takes the blocks that others have read. The answer: asks whose block was let go of, to be asked again.
+    /// Takes the blocks that other callers have read. Returns the asks whose block was evicted, to be asked
+    /// again.
     fn take_ended(&mut self, waker: &Waker, answered: &mut Vec<Answered>) -> Few<(usize, BlockAddress)> {
         let mut gone = Few::new();
         self.waiting.retain_mut(|(who, address, waiter)| match waiter.poll(waker) {
@@ -136,9 +137,9 @@ impl<'s> Fetches<'s> {
         gone
     }
 
-    /// Lets the reader go on, and takes what it has done.
+    /// Sends requests while there is room, and takes completed ones.
     fn reap(&mut self, answered: &mut Vec<Answered>) {
-        // One read alone needs no reader: it is done here.
+        // A single read needs no reader: this thread performs it.
         if self.reader.is_none() && self.backlog.len() == 1 {
             let request = self.backlog.pop_front().expect("there is one");
             let completed = perform(&*self.blocks.env.storage, request);

@@ -1,8 +1,8 @@
-//! What lookups hand out: values that lie in memory which a pin keeps, and what outlives the pin.
+//! Results of lookups: values in memory that a pin protects, and copies or references that outlive the pin.
 //!
-//! While a thread is pinned the store gives no memory back, so no code of a caller runs under a pin. A short
-//! value is copied; a longer one that lies in a frame of the cache is counted there; in a write buffer it is
-//! copied too, for a count would keep the whole buffer.
+//! While a thread is pinned the store frees no memory, so no code of a caller runs under a pin. A short value
+//! is copied. A longer value in a cache frame holds a reference count on the frame. A longer value in a write
+//! buffer is copied too, because a reference would keep the whole buffer.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -12,21 +12,21 @@ use crate::base::step::BlockAddress;
 use crate::cache::{BlockRef, Cache};
 use crate::read::get::Lookup;
 
-/// A copy costs less than a count up to that length, in bytes.
+/// Up to this length, in bytes, a copy costs less than a reference count.
 const COPY_BYTES_MAX: usize = 512;
-/// What a thread keeps for its next copies, in bytes.
+/// Most bytes that a thread keeps for its next copies.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// Memory for copies. It is taken out while it is in use: what is looked up by who was handed a value
-    /// has memory of its own.
+    /// Memory for copies. It is taken out while in use: a lookup made inside a callback has memory of its
+    /// own.
     static COPIES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What a lookup found, under its pin.
+/// The result of a lookup, under its pin.
 pub(crate) struct Found<'f> {
     pub(super) lookup: &'f Lookup<'f>,
-    /// Where the lookup ended, if that was in a block.
+    /// The block in which the lookup ended, if it ended in one.
     pub(super) block: &'f dyn Fn() -> Option<BlockAddress>,
     pub(super) pin: &'f Pin,
 }
@@ -37,7 +37,7 @@ impl<'f> Found<'f> {
     }
 }
 
-/// Memory for copies, until this is dropped.
+/// Memory for copies, given back on drop.
 pub(super) struct Copies {
     bytes: Vec<u8>,
 }
@@ -50,7 +50,7 @@ pub(super) enum KeptValue {
 }
 
 impl Copies {
-    /// None yet: the first copy takes the thread's memory, and a key that is absent needs none.
+    /// Starts without memory: the first copy takes the thread's memory, and an absent key needs none.
     pub(super) const fn new() -> Copies {
         Copies { bytes: Vec::new() }
     }
@@ -81,7 +81,7 @@ impl Copies {
     pub(super) fn copy(&mut self, value: Option<&[u8]>) -> KeptValue {
         let Some(value) = value else { return KeptValue::Absent };
         if self.bytes.capacity() == 0 {
-            // A thread that ends has none any more.
+            // A thread that is ending has no such memory any more.
             self.bytes = COPIES.try_with(Cell::take).unwrap_or_default();
         }
         let start = self.bytes.len();
@@ -110,7 +110,7 @@ impl Drop for Copies {
     }
 }
 
-/// Values of some keys, by their numbers.
+/// Values of several keys, by the keys' numbers.
 pub(super) struct Kept {
     copies: Copies,
     values: Vec<(usize, KeptValue)>,
@@ -127,7 +127,7 @@ impl Kept {
         self.values.push((number, kept));
     }
 
-    /// Hands out what is kept, under no pin, and forgets it.
+    /// Passes the kept values to `take`, under no pin, and clears them.
     pub(super) fn give(&mut self, take: &mut impl FnMut(usize, Option<&[u8]>)) {
         for (number, kept) in self.values.drain(..) {
             take(number, self.copies.value(&kept));
@@ -136,7 +136,7 @@ impl Kept {
     }
 }
 
-/// Where a value lies in a block, if it does.
+/// The range of the value within the block, if it lies there.
 fn place_in(block: &[u8], value: &[u8]) -> Option<Range<usize>> {
     let start = value.as_ptr().addr().checked_sub(block.as_ptr().addr())?;
     let range = start..start.checked_add(value.len())?;

@@ -1,4 +1,4 @@
-//! Gets on the caller's thread: under one pin if memory has the answer, else in rounds of reads.
+//! Gets on the caller's thread: under one pin if memory has the answer, otherwise in rounds of reads.
 
 use crate::base::error::{Error, Result};
 use crate::base::step::{Answer, Read, Reads, Step};
@@ -16,8 +16,8 @@ use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::snapshot::Point;
 
 impl ReadDriver {
-    /// Looks `key` up and hands its value to `take`, under a pin and without copying it: for short calls of
-    /// our own.
+    /// Looks `key` up and passes its value to `take`, under a pin and without a copy. For short callbacks of
+    /// the store itself.
     pub(crate) fn get<T: Tracer, R>(
         &self,
         keyspace: &Keyspace,
@@ -29,7 +29,7 @@ impl ReadDriver {
         self.look_up(keyspace, wanted, at, tracer, |found| take(found.value()))
     }
 
-    /// Looks `key` up and hands its value to `take`, which may do what it likes: it runs under no pin.
+    /// Looks `key` up and passes its value to `take`, which runs under no pin and may run any code.
     pub(crate) fn get_apart<R>(
         &self,
         keyspace: &Keyspace,
@@ -43,7 +43,7 @@ impl ReadDriver {
         Ok(take(copies.value(&kept)))
     }
 
-    /// One call under one pin if memory has the answer.
+    /// Looks the key up under one pin if memory has the answer.
     #[inline]
     fn look_up<T: Tracer, R>(
         &self,
@@ -55,7 +55,8 @@ impl ReadDriver {
     ) -> Result<R> {
         let hash = self.owner.secret.hash_in(keyspace.id, key);
         let pin = self.epoch.pin();
-        // The bound after the view: see `levels::view`. Loaded once: a point's view may be replaced.
+        // The bound is read after the view: see `levels::view`. The view is loaded once, because a point's
+        // view may be replaced.
         let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
         let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
         let breadth = Some(&self.breadth);
@@ -75,7 +76,7 @@ impl ReadDriver {
         self.get_from_device(&op, &held, get, reads, tracer, take)
     }
 
-    /// The rest of a get that found blocks missing: each round reads one at least and pins anew.
+    /// Completes a get that missed blocks. Each round reads at least one block and pins anew.
     fn get_from_device<T: Tracer, R>(
         &self,
         op: &Op<'_>,
@@ -95,7 +96,7 @@ impl ReadDriver {
                     let result =
                         found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
                     drop(pin);
-                    // Others may wait for what is in flight, whatever became of this get.
+                    // Other callers may wait for the reads in flight, even if this get has failed.
                     fetches.finish();
                     return result;
                 }
@@ -106,7 +107,8 @@ impl ReadDriver {
         }
     }
 
-    /// Sends what a get asks for, and waits for an answer. A read alone is done here.
+    /// Sends the reads that a get asks for, and waits for an answer. A single read is performed on this
+    /// thread.
     fn read_one_at_least(
         &self,
         reads: &[Read],

@@ -1,14 +1,15 @@
-//! The driver of futures: what the others do on their caller's thread, in steps that never wait.
+//! The driver of futures: does the work of the blocking drivers in steps that never wait.
 //!
-//! It owns what an operation has asked for, [`Asks`], and no logic of lookup or scan. Blocks that are not
-//! here are read by the driver thread (`worker`), or by the caller's own ring under `local`; the future is
-//! woken when one has come. One thread at a time, another at each poll if it must be.
+//! It owns the requests of an operation, [`Asks`], and no logic of lookup or scan. The driver thread
+//! (`worker`) reads missing blocks, or the caller's own ring does under `local`. A completed read wakes the
+//! future. One thread at a time uses it, possibly another at each poll.
 //!
-//! 1. Between polls an operation holds a count on its view, its machine and its waiters; no pin, no memory
-//!    that the kernel writes, and no block but those that have come since, as far as there is room for them:
-//!    what is gone is asked for again. Dropping it leaves its reads to whoever does them.
-//! 2. A read counts as in flight from its permit until it has ended, whoever waits for it; one that is joined
-//!    is its beginner's.
+//! 1. Between polls an operation holds a reference to its view, its machine and its waiters. It holds no pin
+//!    and no memory that the kernel writes. It holds only blocks read since the last poll, as far as there is
+//!    room; evicted blocks are asked for again. Dropping the operation leaves its reads to the thread that
+//!    performs them.
+//! 2. A read counts as in flight from its permit until it ends, whether or not a future waits for it. A
+//!    joined read counts for the operation that began it.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker, ready};
@@ -35,39 +36,39 @@ use crate::engine::publish::snapshot::Point;
 use crate::engine::reads::admission::{Admission, Begun, Place, Turn};
 use crate::engine::reads::timers::Timer;
 
-/// Keys of one operation that are begun at one poll.
+/// Most keys of one operation that are begun at one poll.
 const STARTED_MAX: usize = 1024;
 
 /// How an operation waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Patience {
-    /// It fails rather than wait for its turn.
+    /// The operation fails instead of queuing for its turn.
     pub(crate) is_refused: bool,
-    /// By the store's clock.
+    /// The deadline, by the store's clock.
     pub(crate) until_ns: Option<u64>,
 }
 
-/// What an operation has asked for and not been answered.
+/// Requests of an operation that are not answered.
 #[derive(Default)]
 pub(crate) struct Asks {
     patience: Patience,
-    /// Not admitted yet.
+    /// Requests not admitted yet.
     unsent: Unsent,
     place: Option<Place>,
-    /// One was admitted.
+    /// At least one read was admitted.
     has_begun: bool,
     sent: Few<Sent>,
     ready: Vec<Answered>,
-    /// Goes out with what is asked for next.
+    /// Read-ahead that goes out with the next requests.
     ahead: Vec<BlockAddress>,
-    /// Of the deadline, and whom it wakes.
+    /// The deadline's timer, and the waker that it wakes.
     timer: Option<(Timer, Waker)>,
 }
 
-/// Who asks, and for what, in order; one alone, as most are, lies in place.
+/// Askers and their blocks, in order. A single one, the common case, needs no allocation.
 #[derive(Default)]
 struct Unsent {
-    /// None only while there are no others.
+    /// `None` only if `rest` is empty.
     first: Option<(usize, BlockAddress)>,
     rest: VecDeque<(usize, BlockAddress)>,
 }
@@ -84,7 +85,7 @@ impl Unsent {
         self.first = self.rest.pop_front();
     }
 
-    /// Puts it before all, or behind the first if that keeps its place.
+    /// Puts the request before all others, or second if the first keeps its place.
     fn put_back(&mut self, one: (usize, BlockAddress), keeps_first: bool) {
         let second = if keeps_first && self.first.is_some() { Some(one) } else { self.first.replace(one) };
         second.into_iter().for_each(|second| self.rest.push_front(second));
@@ -95,7 +96,7 @@ struct Sent {
     who: usize,
     address: BlockAddress,
     waiter: Waiter,
-    /// The session of `local` whose ring reads it; 0 if none does.
+    /// The session of `local` whose ring reads it; 0 if no session's ring does.
     session: u64,
 }
 
@@ -104,12 +105,12 @@ impl Asks {
         Asks { patience, ..Asks::default() }
     }
 
-    /// Its operation is done, and what it asks for next is another's.
+    /// The operation is done; further requests belong to the next one.
     fn end(&mut self) {
         *self = Asks::new(self.patience);
     }
 
-    /// Gives its place in line up, if it has one, until it is polled again.
+    /// Gives up its place in the queue, if it has one, until the next poll.
     pub(crate) fn step_aside(&mut self) {
         self.place = None;
     }
@@ -118,10 +119,10 @@ impl Asks {
         self.unsent.push((who, block));
     }
 
-    /// An answer, when there is one.
+    /// The next answer, if there is one.
     ///
     /// # Errors
-    /// `WouldBlock` where the operation does not wait for its turn, `TimedOut`.
+    /// `WouldBlock` if the operation must not wait for its turn; `TimedOut`.
     fn poll(&mut self, blocks: &Arc<BlockReader>, waker: &Waker) -> Poll<Result<Answered>> {
         loop {
             self.send(blocks, waker)?;
@@ -138,15 +139,15 @@ impl Asks {
         Poll::Pending
     }
 
-    /// Takes all that has ended of what was sent, for each look may be at many; the first is the answer, and
-    /// none if some have only to be asked for again.
+    /// Takes all completed reads, because each poll may look at many. Returns the first; `None` if some
+    /// blocks only have to be asked for again.
     fn take_ended(&mut self, session: u64, waker: &Waker) -> Poll<Option<Answered>> {
-        // The first has its place in line already.
+        // The first request has its place in the queue already.
         let (before, keeps_first) = (self.sent.len(), self.place.is_some());
         let (mut first, mut index) = (None, 0);
         while let Some(sent) = self.sent.get_mut(index) {
             let ended = sent.waiter.poll(waker);
-            // A block of another session's ring is read here instead, and so is one that was let go of.
+            // A block of another session's ring is read here instead, and so is an evicted block.
             let is_strayed = sent.session != 0 && sent.session != session;
             if ended.is_none() && !is_strayed && !sent.waiter.is_gone() {
                 index += 1;
@@ -162,7 +163,7 @@ impl Asks {
         if self.sent.len() < before { Poll::Ready(first) } else { Poll::Pending }
     }
 
-    /// Sends what is admitted.
+    /// Sends the requests that are admitted.
     fn send(&mut self, blocks: &Arc<BlockReader>, waker: &Waker) -> Result<()> {
         if self.unsent.first.is_none() && self.ahead.is_empty() {
             return Ok(());
@@ -177,15 +178,15 @@ impl Asks {
             self.unsent.pop();
             match begun {
                 Ok(block) => self.ready.push((who, Ok(block))),
-                // It may be of this session: who goes on elsewhere looks for himself.
+                // The read may belong to this session; a poll elsewhere checks for itself.
                 Err(waiter) => {
-                    // A read that has ended by now is seen when this poll looks.
+                    // If the read has ended by now, this poll sees that.
                     waiter.may_idle();
                     self.sent.push(Sent { who, address, waiter, session });
                 }
             }
         }
-        // Nobody waits for them: where there is no room they are read when they are needed.
+        // Read-ahead has no waiters: without room, these blocks are read when they are needed.
         let ahead = std::mem::take(&mut self.ahead);
         for address in ahead.iter().filter(|address| !blocks.cache.holds(address)) {
             let permit = admission.try_now(u64::from(address.bytes));
@@ -199,8 +200,8 @@ impl Asks {
         Ok(())
     }
 
-    /// The block, or a share in its read; what is to be read for that is put to `claimed`, once it is its
-    /// turn.
+    /// Returns the block or a share in its read. A block to read is added to `claimed` once its turn has
+    /// come.
     fn begin(
         &mut self,
         blocks: &Arc<BlockReader>,
@@ -211,7 +212,7 @@ impl Asks {
     ) -> Poll<Begun> {
         self.place.take_if(|place| !place.is_of(admission));
         if self.place.is_none() {
-            // What is here, or read by somebody, needs no turn: a claim sees that and gives it back.
+            // A cached block, or one being read, needs no turn: the claim sees that and returns the permit.
             if let Some(permit) = admission.try_now(u64::from(address.bytes)) {
                 let before = claimed.len();
                 let begun = Claimed::begin(local::claim(blocks, address), permit, claimed);
@@ -242,18 +243,18 @@ impl Asks {
     }
 }
 
-/// Has blocks read by the ring of the caller's `block_on`, or by the driver thread.
+/// Passes blocks to the ring of the caller's `block_on`, or to the driver thread.
 fn read_elsewhere(blocks: &Arc<BlockReader>, claimed: Few<Claimed>) {
     if claimed.is_empty() {
         return;
     }
     let Some(claimed) = local::push(blocks, claimed) else { return };
-    // Once the store is closed nobody else does.
+    // Once the store is closed, no other thread reads them.
     let refused = blocks.queue.push(claimed).into_iter().flatten().collect();
     blocks.read_at_once(refused);
 }
 
-/// A get, asked for and not answered yet.
+/// A get under way and not answered yet.
 pub(crate) struct LaterGet {
     get: Get,
     tree: TreeId,
@@ -263,7 +264,7 @@ pub(crate) struct LaterGet {
     asks: Asks,
 }
 
-/// What one is of.
+/// The key that a get looks up.
 #[derive(Clone, Copy)]
 pub(crate) struct LaterKey<'k> {
     pub(crate) keyspace: &'k Keyspace,
@@ -272,8 +273,8 @@ pub(crate) struct LaterKey<'k> {
 }
 
 impl ReadDriver {
-    /// Goes on with a get, or begins it; `take` has the value as soon as it is here. `later` is what is left
-    /// to be done, and the same at each call.
+    /// Continues a get, or begins it; passes the value to `take` as soon as it is known. `later` keeps the
+    /// state between polls: the caller must pass the same one at each poll.
     pub(crate) fn poll_get<R>(
         &self,
         later: &mut Option<Box<LaterGet>>,
@@ -287,7 +288,7 @@ impl ReadDriver {
         if later.is_none() {
             let hash = self.owner.secret.hash_in(of.keyspace.id, of.key);
             let pin = self.epoch.pin();
-            // The bound after the view: see `levels::view`.
+            // The bound is read after the view: see `levels::view`.
             let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
             let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
             let tree = of.keyspace.tree_of(of.key, &loaded.get().version)?;
@@ -334,17 +335,17 @@ fn ask_number(ask: usize) -> u8 {
     u8::try_from(ask).expect("it was one")
 }
 
-/// Gets of many keys, asked for and not all answered.
+/// Gets of many keys, not all answered yet.
 pub(crate) struct LaterMany {
     batch: Batch<Box<[u8]>>,
-    /// Not begun.
+    /// Keys not begun yet.
     rest: std::vec::IntoIter<Box<[u8]>>,
     view: Arc<View>,
     asks: Asks,
 }
 
 impl ReadDriver {
-    /// Gets of many keys, all as of now; see `poll_many`.
+    /// Creates gets of many keys, all at the present point; see `poll_many`.
     pub(crate) fn later_many(
         &self,
         keys: Vec<Box<[u8]>>,
@@ -355,10 +356,10 @@ impl ReadDriver {
         LaterMany { batch, rest: keys.into_iter(), view, asks: Asks::new(patience) }
     }
 
-    /// Goes on with gets of many keys; `take` has each value with its key's number, in no order.
+    /// Continues gets of many keys; passes each value and its key's number to `take`, in any order.
     ///
     /// # Errors
-    /// The error of the first key that could not be looked up, when all others were.
+    /// The error of the first key whose lookup failed, once all others are done.
     pub(crate) fn poll_many(
         &self,
         (later, keyspace): (&mut LaterMany, &Keyspace),
@@ -369,7 +370,8 @@ impl ReadDriver {
         let started_max = batch.started() + STARTED_MAX;
         loop {
             if !rest.as_slice().is_empty() {
-                // As many as of a call that waits: what they have asked of memory is near when they use it.
+                // As many as in a blocking call, so that cache lines they prefetch are still close when they
+                // use them.
                 self.begin(batch, keyspace, rest.by_ref().take(BATCH_COUNT), view)?;
             }
             self.run_rounds(batch, view, &mut |number, found| take(number, found.value()));
@@ -379,7 +381,7 @@ impl ReadDriver {
                     continue;
                 }
                 asks.send(&self.blocks, context.waker())?;
-                // Others of the executor have their turn.
+                // Yield to other tasks of the executor.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -394,8 +396,8 @@ impl ReadDriver {
         }
     }
 
-    /// Goes on with a move of a scan to its next item, or begins one; `false` at its end. `is_moving` says
-    /// whether one was begun.
+    /// Continues a scan's move to its next item, or begins one; `false` at the end. `is_moving` says whether
+    /// a move is under way.
     pub(crate) fn poll_advance(
         &self,
         point: &Point,
@@ -423,7 +425,7 @@ impl ReadDriver {
                     if scan.is_of(pinned.view) {
                         scan.resume(pinned, answer)
                     } else {
-                        // The rest was asked for in another view: the cache has it soon.
+                        // The other blocks were requested for another view; the cache will have them soon.
                         asks.end();
                         scan.advance(pinned)
                     }
@@ -440,7 +442,7 @@ impl ReadDriver {
                     return Poll::Ready(moved);
                 }
             }
-            // What the worker has no room for is read when it is needed.
+            // Blocks for which the worker has no room are read when they are needed.
             self.blocks.read_apart(&scan.take_apart());
         }
     }
@@ -452,7 +454,7 @@ mod tests {
     use crate::base::id::{FileKind, FileName};
     use crate::base::step::BlockKind;
 
-    /// What is asked for is sent in that order; what is put back goes first, or behind the first.
+    /// Requests are sent in order. A request that is put back goes first, or second behind a kept first one.
     #[test]
     fn what_is_not_sent_stays_in_order() {
         let file = FileName::new(FileKind::Table, 1);

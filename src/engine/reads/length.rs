@@ -1,8 +1,8 @@
-//! About how many keys a tree has, and bytes a range, without a read of the device.
+//! Estimates the number of keys of a tree and the bytes of a range, without reading the device.
 //!
-//! Write buffers are known key by key: of each key its newest version counts once, and filters tell whether a
-//! table has the key too. Of tables only numbers are known: their puts less their deletes count, as if no
-//! table had a key of another, and each delete one that is there. Any thread.
+//! Write buffers are counted key by key: the newest version of each key counts once, and filters tell whether
+//! a table has the key too. Of tables only totals are known. Their puts minus their deletes count, as if no
+//! two tables shared a key and each delete hid one existing key. Any thread.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -27,13 +27,13 @@ use crate::engine::publish::edit::TableName;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::snapshot::Point;
 
-/// The tables of a tree that a point sees, but for those that range tombstones cover whole.
+/// The tables of a tree that a point sees, except tables that range tombstones fully cover.
 struct CountedTables<'v> {
     tree: &'v Tree,
     covered: BTreeSet<TableName>,
 }
 
-/// What tables say of a key, as far as is known without reading.
+/// Whether the tables contain a key, as far as memory tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum InTables {
     Counted,
@@ -47,7 +47,7 @@ impl<'v> CountedTables<'v> {
         CountedTables { tree, covered: covered(tree, end_over).map(Placed::name).collect() }
     }
 
-    /// Puts less deletes.
+    /// Puts minus deletes.
     fn len(&self) -> i64 {
         let tables = self.tree.tables().map(|(_, placed)| placed);
         let len = |placed: &Placed| {
@@ -57,8 +57,8 @@ impl<'v> CountedTables<'v> {
         tables.filter(|placed| !self.covered.contains(&placed.name())).map(len).sum()
     }
 
-    /// Whether a key is one of those. The newest table that may have it decides: mostly its items are puts,
-    /// or deletes.
+    /// Whether the tables count the key. The newest table that may have it decides: the key counts if most of
+    /// its items are puts.
     fn have(&self, key: &[u8], hash: KeyHash) -> InTables {
         for run in self.tree.runs() {
             let Some(placed) = run.find(key).map(|index| &run.tables()[index]) else { continue };
@@ -81,8 +81,8 @@ fn is_mostly_puts(table: &Table) -> bool {
 }
 
 impl ReadDriver {
-    /// About how many keys of the tree the point sees. Looks at each item in the write buffers, and at what
-    /// is in memory of each table.
+    /// Estimates the number of keys of the keyspace that the point sees. Visits each item in the write
+    /// buffers, and the in-memory parts of each table.
     pub(crate) fn approximate_len(&self, point: &Point, keyspace: &Keyspace) -> u64 {
         let view = self.view_of(point);
         let trees = keyspace.trees_in(&view.version, (&[], &[]));
@@ -100,7 +100,7 @@ impl ReadDriver {
                 let hash = self.owner.secret.hash_in(tree.keyspace, item.key);
                 let known =
                     tables.as_ref().map_or(InTables::NotCounted, |tables| tables.have(item.key, hash));
-                // Where it is not known, a put is of a new key and a delete of one that is there.
+                // In doubt, a put counts as a new key and a delete as one of an existing key.
                 len += match (item.kind, known) {
                     (ItemKind::Put, InTables::Counted) => 0,
                     (ItemKind::Put, InTables::NotCounted | InTables::Unknown) => 1,
@@ -115,9 +115,9 @@ impl ReadDriver {
 }
 
 impl ReadDriver {
-    /// About how many bytes of tables hold keys of the tree from the first one on to before the second, which
-    /// is empty if there is no end: all versions and deletes, with their filters and fences. Looks at what is
-    /// in memory of each table.
+    /// Estimates the bytes of tables that hold keys from the first key up to and excluding the second; an
+    /// empty second key means no upper bound. Counts all versions and deletes, with their filters and fences.
+    /// Visits only the in-memory parts of each table.
     pub(crate) fn approximate_bytes(&self, keyspace: &Keyspace, range: (&[u8], &[u8])) -> u64 {
         let pin = self.epoch.pin();
         let version = &self.views.load(&pin).get().version;
@@ -144,14 +144,14 @@ impl ReadDriver {
     }
 }
 
-/// Keys in each write buffer, deleted ones too, and bytes of them and their values: their newest versions
-/// alone.
+/// The total keys of all write buffers, deleted ones included, and the bytes of these keys and their values.
+/// In each buffer, only the newest version of a key counts.
 pub(in crate::engine) fn in_memory(view: &View, tree: TreeId) -> (u64, u64) {
     let tallies = view.generations.iter().map(|generation| generation.tally_of(tree));
     tallies.fold((0, 0), |(keys, bytes), (more_keys, more_bytes)| (keys + more_keys, bytes + more_bytes))
 }
 
-/// What all keys of a tree in write buffers begin with.
+/// The common prefix of all keys of a tree in write buffers.
 fn shared_prefix(view: &View, tree: TreeId, bound: Sequence) -> &[u8] {
     let ends = |direction| {
         view.generations.iter().filter_map(move |one| {
@@ -165,7 +165,8 @@ fn shared_prefix(view: &View, tree: TreeId, bound: Sequence) -> &[u8] {
     }
 }
 
-/// How far range tombstones of write buffers go on over a key, if one covers it; an empty end is none.
+/// The farthest end of the write buffers' range tombstones that cover a key, if any does; an empty end means
+/// no end.
 fn end_over<'g>(
     generations: &'g [Arc<Generation>],
     (tree, bound): (TreeId, Sequence),

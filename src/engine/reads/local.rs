@@ -1,17 +1,17 @@
-//! Waiting for a future on the caller's thread, with a ring of its own.
+//! `block_on`: waits for a future on the caller's thread, with an I/O ring of its own.
 //!
-//! What the future's operations miss is read by this thread while it waits, which costs no hand-over: as
-//! quick as a blocking call. Its polls run what is not the store's, so nobody else's operation waits for such
-//! a read: it is claimed apart. Of one store, the first that is asked; others are read by their driver
-//! threads.
+//! While this thread waits, it reads the blocks that the future's operations miss. That costs no hand-over to
+//! another thread, so it is as fast as a blocking call. Its polls run code of the program, so other threads'
+//! operations must not wait for such a read: it is claimed apart from the shared table. The ring serves one
+//! store, the first that is used; the driver threads of other stores read for them.
 //!
-//! How much may be in flight is counted for each `block_on` by itself: its reads go on only while its thread
-//! waits here, so nobody else waits for their end.
+//! Each `block_on` has its own limits on reads in flight. Its reads proceed only while its thread waits here,
+//! so no other thread waits for their end.
 //!
-//! 1. Nothing is in flight when `block_on` returns, also by a panic.
+//! 1. Nothing is in flight when `block_on` returns, even by a panic.
 //! 2. A wait ends when the future is woken, from any thread, or a read has ended.
-//! 3. In a process that one of the polls forked off, reads in flight are left alone: they are the other
-//!    process's. The future is polled again, and its reads answer `Forked`.
+//! 3. In a process that one of the polls forked, reads in flight are left alone: they belong to the other
+//!    process. The future is polled again, and its reads answer `Forked`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,26 +29,27 @@ use super::blocks::BlockReader;
 use super::request::{Claimed, REQUEST_BYTES_MAX, requests};
 use crate::engine::reads::admission::Admission;
 
-/// Of a session, before it looks for those that have ended.
+/// A session looks for ended reads only beyond this number of reads.
 const FLIGHTS_KEPT_MIN: usize = 32;
 
-/// What the polls of a `block_on` have asked for.
+/// The state that the polls of a `block_on` share.
 struct Session {
-    /// Never 0, and no other's.
+    /// Unique in the process, never 0.
     id: u64,
-    /// Wakes its thread.
+    /// Wakes the session's thread.
     waker: Waker,
-    /// Whose ring it has, and how much of it may be in flight.
+    /// The store that the ring reads for, and the limits on its reads in flight.
     of: Option<(Arc<BlockReader>, Arc<Admission>)>,
     claimed: Vec<Claimed>,
     /// Reads of this session, by offset and file; some may have ended.
     flights: BTreeMap<(u64, u64), (BlockAddress, Share)>,
-    /// With more of them, those that have ended are forgotten.
+    /// Beyond this number of reads, the ended ones are forgotten.
     flights_kept_max: usize,
 }
 
 impl Session {
-    /// Looks at all once they are twice what was left then, so at each twice or so.
+    /// Checks all reads once they are twice the number left by the last check, so each read is checked about
+    /// twice.
     fn forget_ended(&mut self) {
         if self.flights.len() > self.flights_kept_max {
             self.flights.retain(|_, (_, share)| !share.has_ended());
@@ -56,7 +57,7 @@ impl Session {
         }
     }
 
-    /// Of that store, from now on.
+    /// The session's limits; binds the session to this store if it has none.
     fn admission(&mut self, blocks: &Arc<BlockReader>) -> &Arc<Admission> {
         let (_, admission) = self.of.get_or_insert_with(|| {
             let limits = blocks.queue.session_limits();
@@ -66,26 +67,26 @@ impl Session {
     }
 }
 
-/// What a session finds a read by: short, and different nearly always.
+/// The session's index of a read: short, and nearly always unique.
 fn place(address: &BlockAddress) -> (u64, u64) {
     (address.offset, address.file.number)
 }
 
 thread_local! {
-    /// Of the innermost `block_on` of this thread. It has no destructor, so that destructors of other
-    /// thread-locals can use it: each `block_on` puts back what it found, at first `None`.
+    /// The session of the innermost `block_on` of this thread. It has no destructor, so that destructors of
+    /// other thread-locals can use it. Each `block_on` restores the session that it found, at first `None`.
     static SESSION: RefCell<ManuallyDrop<Option<Session>>> = const { RefCell::new(ManuallyDrop::new(None)) };
     static IS_OUTSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Puts a session in the place of the present one, which is the answer.
+/// Replaces the present session and returns it.
 fn replace_session(session: Option<Session>) -> Option<Session> {
     ManuallyDrop::into_inner(SESSION.replace(ManuallyDrop::new(session)))
 }
 
 static NEXT_SESSION: ProcessU64 = ProcessU64::new(1);
 
-/// Runs what no session of this thread reads for.
+/// Runs code whose reads must not use a session of this thread.
 pub(in crate::engine) fn outside<R>(run: impl FnOnce() -> R) -> R {
     struct Back(bool);
     impl Drop for Back {
@@ -106,12 +107,12 @@ pub(super) fn session(blocks: &Arc<BlockReader>) -> u64 {
     })
 }
 
-/// A `block_on` of this thread, if there is one, comes to wait for that store, in the way its threads wait.
+/// Binds this thread's `block_on`, if there is one, to the store, so that it waits as the store's threads do.
 pub(in crate::engine) fn note(blocks: &Arc<BlockReader>) {
     admission(blocks);
 }
 
-/// The block, or a share in a read of it that this thread may wait for, if there is either.
+/// The cached block, or a share in a read that this thread may wait for, if there is either.
 pub(super) fn join(blocks: &Arc<BlockReader>, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
     let own = |session: &ManuallyDrop<Option<Session>>| {
         let (read, share) = session.as_ref()?.flights.get(&place(address))?;
@@ -123,8 +124,8 @@ pub(super) fn join(blocks: &Arc<BlockReader>, address: &BlockAddress) -> Option<
     }
 }
 
-/// The block, or the right to read it, or a share in its read. Under a session the right is to a read apart,
-/// in which the others of the session share.
+/// The block, the right to read it, or a share in its read. Under a session the right is to a read apart, in
+/// which only the session's own operations share.
 pub(super) fn claim(blocks: &Arc<BlockReader>, address: &BlockAddress) -> Claim {
     if session(blocks) == 0 {
         return blocks.cache.claim(address);
@@ -144,7 +145,7 @@ pub(super) fn claim(blocks: &Arc<BlockReader>, address: &BlockAddress) -> Claim 
     }
 }
 
-/// Who says how much may be in flight of what this thread asks of the store, if not the blocks.
+/// The session's limits on this thread's reads from the store; `None` without a session.
 pub(super) fn admission(blocks: &Arc<BlockReader>) -> Option<Arc<Admission>> {
     if session(blocks) == 0 {
         return None;
@@ -152,7 +153,7 @@ pub(super) fn admission(blocks: &Arc<BlockReader>) -> Option<Arc<Admission>> {
     SESSION.with_borrow_mut(|session| Some(Arc::clone(session.as_mut()?.admission(blocks))))
 }
 
-/// Takes blocks to read; gives them back if there is no session for their blocks.
+/// Takes blocks to read; returns them if no session reads for their store.
 pub(super) fn push(blocks: &Arc<BlockReader>, claimed: Few<Claimed>) -> Option<Few<Claimed>> {
     if session(blocks) == 0 {
         return Some(claimed);
@@ -168,7 +169,7 @@ pub(super) fn push(blocks: &Arc<BlockReader>, claimed: Few<Claimed>) -> Option<F
 #[derive(Default)]
 struct Bell {
     woken: Arc<Event>,
-    /// It waits for its ring, and this ends that.
+    /// The thread waits in its ring, and a wake must ring it.
     is_reading: AtomicBool,
     ring: Mutex<Option<Waker>>,
 }
@@ -180,7 +181,8 @@ impl Wake for Bell {
 
     fn wake_by_ref(self: &Arc<Bell>) {
         self.woken.notify();
-        // After the count: who looks at it after it said that it waits sees the one or the other.
+        // This comes after the count moves. A thread that sets `is_reading` and then checks the count sees
+        // the wake or is rung.
         if self.is_reading.load(Ordering::SeqCst) {
             let ring = self.ring.lock().clone();
             ring.into_iter().for_each(Waker::wake);
@@ -188,13 +190,13 @@ impl Wake for Bell {
     }
 }
 
-/// Reads for the future of one `block_on`.
+/// Performs reads for the future of one `block_on`.
 struct Driver {
     outer: Option<Session>,
     bell: Arc<Bell>,
-    /// As the session has it.
+    /// As in the session.
     of: Option<(Arc<BlockReader>, Arc<Admission>)>,
-    /// What the session had claimed: nothing, but for its memory, between two calls.
+    /// Blocks claimed by the session. Between two calls it is empty, and only keeps its memory.
     asked: Vec<Claimed>,
     reader: Option<Box<dyn Reader>>,
     backlog: VecDeque<Request>,
@@ -202,10 +204,10 @@ struct Driver {
     completed: Vec<Completed>,
 }
 
-/// Polls a future until it is ready; the thread sleeps while it is not.
+/// Polls a future until it is ready; the thread sleeps in between.
 ///
 /// # Panics
-/// In a callback of a get: what it would wait for may be read by its own thread.
+/// In a callback of a get: its own thread may have to read the blocks that it would wait for.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     assert!(!IS_OUTSIDE.get(), "a callback of a get must not wait");
     let mut driver = Driver::enter();
@@ -246,14 +248,14 @@ impl Driver {
         }
     }
 
-    /// Reads until the future is woken; if it is already, goes on with what can be had without waiting.
+    /// Reads until the future is woken. If it is woken already, takes what is ready without waiting.
     fn wait(&mut self, seen: u64) {
         if self.leave_if_forked() {
             return;
         }
         let bell = Arc::clone(&self.bell);
         loop {
-            // Also what wakers have asked for that polled other futures.
+            // This includes requests made by wakers that polled other futures.
             self.take_asked();
             self.begin_waiting();
             if self.send() {
@@ -271,7 +273,7 @@ impl Driver {
         }
     }
 
-    /// In a forked process, leaves everything of the store as it is, for good; `true` if there was anything.
+    /// In a forked process, abandons the whole state of the store for good; returns `true` if there was any.
     fn leave_if_forked(&mut self) -> bool {
         let is_forked =
             |of: &Option<(Arc<BlockReader>, _)>| of.as_ref().is_some_and(|(blocks, _)| blocks.is_forked());
@@ -311,7 +313,7 @@ impl Driver {
         }
     }
 
-    /// Begins the reads of who waits in line.
+    /// Begins the reads that are queued in the admission.
     fn begin_waiting(&mut self) {
         let Some((blocks, admission)) = &self.of else { return };
         let asked = &mut self.asked;
@@ -319,7 +321,7 @@ impl Driver {
         self.push_asked();
     }
 
-    /// Gives back what it does not need while nothing is in flight, and a store that was closed.
+    /// Releases the ring while nothing is in flight, and also a store that was closed.
     fn rest(&mut self) {
         if self.reader.take().is_some() {
             let ring = self.bell.ring.lock().take();
@@ -332,7 +334,7 @@ impl Driver {
         }
     }
 
-    /// Sends what there is room for; `false` if nothing is in flight then.
+    /// Sends requests while there is room; returns whether any read is in flight.
     fn send(&mut self) -> bool {
         let Some((blocks, _)) = &self.of else { return false };
         while let Some(request) = self.backlog.pop_front() {
@@ -347,7 +349,7 @@ impl Driver {
         self.in_flight > 0
     }
 
-    /// Takes what has ended; waits for it while the future was not woken.
+    /// Takes completed reads; waits for one unless the future was woken.
     fn reap(&mut self, seen: u64) {
         let reader = self.reader.as_mut().expect("something is in flight");
         let mut ring = self.bell.ring.lock();
@@ -373,7 +375,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.leave_if_forked();
         self.take_asked();
-        // What goes on when these end asks elsewhere, as does who waits in line.
+        // Operations that these reads wake must ask elsewhere, and so must queued ones.
         let own = replace_session(self.outer.take());
         drop(own);
         if let Some((_, admission)) = &self.of {

@@ -1,7 +1,7 @@
-//! The driver of gets of several keys: many machines take turns, and what they miss goes out together.
+//! The driver of multi-gets: many machines take turns, and their missing blocks are read together.
 //!
-//! It holds no logic of the lookup. While machines have memory to look at, one pin lasts for a round of all
-//! of them; before anything is read from the device it ends, and the view is held by a count.
+//! It has no lookup logic. While machines can go on in memory, one pin covers a round of all of them. The pin
+//! ends before any device read, and a reference count then holds the view.
 
 use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
@@ -21,10 +21,10 @@ use super::request::Answered;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::snapshot::Point;
 
-/// Keys looked up at a time: as many reads as keep the device busy, and more than memory needs.
+/// Keys looked up at a time: enough reads to keep the device busy, and more than hiding memory latency needs.
 pub(super) const BATCH_COUNT: usize = 64;
 
-/// A key's machine.
+/// The lookup machine of one key.
 struct Machine<K> {
     key: K,
     tree: TreeId,
@@ -32,35 +32,35 @@ struct Machine<K> {
     get: Get,
 }
 
-/// The machines of some keys.
+/// The lookup machines of several keys.
 pub(super) struct Batch<K> {
-    /// As of when all are looked up.
+    /// The sequence bound of all lookups.
     bound: Sequence,
     machines: Vec<Machine<K>>,
     rounds: Rounds,
 }
 
-/// Where machines are: which go on at the next rounds, and what the last came to.
+/// The schedule of the machines: the ones to run in the next rounds, and the results of the last rounds.
 #[derive(Default)]
 struct Rounds {
     /// Machines that are not done.
     left: usize,
-    /// Machines, by number, that go on at the next rounds.
+    /// Machines, by number, to run in the next rounds.
     ready: Vec<usize>,
-    /// What has come for machines that waited.
+    /// Blocks that have come for machines that waited.
     answers: Vec<Answered>,
     /// Blocks that machines wait for.
     asked: Vec<(usize, BlockAddress)>,
-    /// The first key that could not be looked up, and why.
+    /// The first key whose lookup failed, and its error.
     failed: Option<(usize, Error)>,
 }
 
 impl ReadDriver {
-    /// Looks all keys up and hands each value to `take`, with its key's number, in no order, under a pin: for
-    /// short calls of our own.
+    /// Looks all keys up and passes each value and its key's number to `take`, in any order, under a pin. For
+    /// short callbacks of the store itself.
     ///
     /// # Errors
-    /// The error of the first of 64 keys that could not be looked up; `take` has had others by then.
+    /// The error of the first of 64 keys whose lookup failed; `take` has received other values by then.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &Keyspace,
@@ -78,7 +78,7 @@ impl ReadDriver {
         Ok(())
     }
 
-    /// The same with a `take` that may do what it likes: it runs under no pin.
+    /// As [`ReadDriver::multi_get`], with a `take` that runs under no pin and may run any code.
     ///
     /// # Errors
     /// As [`ReadDriver::multi_get`].
@@ -90,7 +90,7 @@ impl ReadDriver {
         mut take: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let mut kept = Kept::new();
-        // A point, unlike a view, keeps no write buffer for long.
+        // A point, unlike a view, does not keep write buffers for long.
         let own = (at.is_none() && keys.len() > BATCH_COUNT).then(|| self.point());
         let at = at.or(own.as_deref());
         for (index, batch) in keys.chunks(BATCH_COUNT).enumerate() {
@@ -123,8 +123,8 @@ impl ReadDriver {
         batch.result()
     }
 
-    /// Brings the machines what they wait for, until all are done. A read that fails ends the machine that
-    /// needs it; the others go on, for what they read others may wait for too.
+    /// Reads the blocks that machines wait for, until all are done. A failed read ends the machine that needs
+    /// it. The others go on, because other callers may wait for their reads too.
     fn read_and_go_on<K: AsRef<[u8]>>(
         &self,
         batch: &mut Batch<K>,
@@ -146,7 +146,7 @@ impl ReadDriver {
         }
     }
 
-    /// Begins with some more keys, a machine each.
+    /// Begins a machine for each of the keys.
     ///
     /// # Errors
     /// `Unrouted`.
@@ -169,7 +169,7 @@ impl ReadDriver {
         Ok(())
     }
 
-    /// Lets machines take turns until each is done or waits for a block.
+    /// Runs machines in turns until each is done or waits for a block.
     pub(super) fn run_rounds<K: AsRef<[u8]>>(
         &self,
         batch: &mut Batch<K>,
@@ -195,7 +195,7 @@ impl ReadDriver {
         }
     }
 
-    /// Brings machines what they have asked for.
+    /// Passes blocks that have come to the machines that asked for them.
     #[inline(never)]
     fn take_answers<K: AsRef<[u8]>>(
         &self,
@@ -217,7 +217,7 @@ impl ReadDriver {
     }
 }
 
-/// The tree that was looked for last: mostly the next key is of the same.
+/// The tree of the last lookup: most often the next key has the same tree.
 struct FoundTree<'v>(Option<(TreeId, Option<&'v Tree>)>);
 
 impl<'v> FoundTree<'v> {
@@ -238,30 +238,30 @@ impl<'v> FoundTree<'v> {
     }
 }
 
-/// Serial in each key: the others keep the device busy.
+/// Each key is looked up serially: the other keys keep the device busy.
 #[inline(always)]
 fn op((tree, bound): (TreeId, Sequence), key: &[u8], hash: KeyHash) -> Op<'_> {
     Op { tree, key, hash, bound, wants: Wants::Value, breadth: None }
 }
 
 impl<K> Batch<K> {
-    /// Of so many keys at most, at first.
+    /// A batch with room for `count` keys.
     pub(super) fn new(bound: Sequence, count: usize) -> Batch<K> {
         let ready = Vec::with_capacity(count.min(BATCH_COUNT));
         Batch { bound, machines: Vec::with_capacity(count), rounds: Rounds { ready, ..Rounds::default() } }
     }
 
-    /// Keys that were begun.
+    /// The number of keys begun.
     pub(super) fn started(&self) -> usize {
         self.machines.len()
     }
 
-    /// What machines have asked for since this was called last.
+    /// The blocks that machines have asked for since the last call.
     pub(super) fn asked(&mut self) -> impl Iterator<Item = (usize, BlockAddress)> + use<'_, K> {
         self.rounds.asked.drain(..)
     }
 
-    /// Lets a machine go on at the next rounds.
+    /// Records an answer; its machine continues in the next rounds.
     pub(super) fn answer(&mut self, number: usize, result: Result<BlockRef>) {
         self.rounds.answers.push((number, result));
     }
@@ -270,7 +270,7 @@ impl<K> Batch<K> {
         self.rounds.left == 0
     }
 
-    /// Whether all keys could be looked up.
+    /// The error of the first key whose lookup failed, if any.
     pub(super) fn result(&mut self) -> Result<()> {
         self.rounds.failed.take().map_or(Ok(()), |(_, error)| Err(error))
     }

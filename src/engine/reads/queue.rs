@@ -1,13 +1,13 @@
-//! Reads of the driver thread: blocks that futures wait for, and what scans will want soon.
+//! Reads of the driver thread: blocks that futures wait for, and read-ahead of scans.
 //!
-//! A queue of blocks that are claimed, and the worker that reads them, as many at once as its reader has room
-//! for; it alone submits and reaps. What it reads goes to the cache, and to whoever waits for it. It knows no
-//! get and no scan. Those who push wake it only where it sleeps. `admission`: how much may be in flight.
-//! `timers`: what is woken at a time.
+//! A queue of claimed blocks and the worker that reads them, as many at once as its reader has room for. Only
+//! the worker submits and reaps. Blocks go to the cache and to their waiters. The queue has no logic of gets
+//! or scans. A push wakes the worker only if it sleeps. `admission` limits the reads in flight; `timers`
+//! wakes waiters at a time.
 //!
-//! 1. What was taken is read, also once the store is told to stop: nobody waits for ever.
-//! 2. What somebody waits for goes first, but for a part.
-//! 3. It begins the reads of who waits in line, whether that is polled or not.
+//! 1. Every queued block is read, even after the store is told to stop, so no waiter waits forever.
+//! 2. Blocks with waiters go first, except that read-ahead gets a fixed share.
+//! 3. The worker begins the reads that are queued in `admission`, whether or not their futures are polled.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -21,14 +21,15 @@ use super::admission::{Admission, Limits};
 use super::request::Claimed;
 use super::timers::{Timer, Timers};
 
-/// Requests of scans that wait for the worker; with more of them, scans read for themselves.
+/// Most read-ahead requests of scans that wait for the worker; beyond it, scans read for themselves.
 const AHEAD_MAX: usize = 32;
-/// Of what those of one `block_on` may: as many as have a ring have together what the driver thread has.
+/// The byte limit of one `block_on` is this part of the driver thread's: together, as many sessions as can
+/// have a ring get as much as the driver thread.
 const SESSIONS_PART: u64 = 16;
-/// They may in any case.
+/// Least byte limit of one `block_on`.
 const SESSION_BYTES_MIN: u64 = 1 << 20;
 
-/// What is to be read.
+/// The queue of the driver thread.
 pub(in crate::engine) struct Reads {
     pub(super) queue: Mutex<Queue>,
     pub(super) pushed: Arc<Event>,
@@ -38,31 +39,31 @@ pub(in crate::engine) struct Reads {
 
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Somebody waits for them.
+    /// Blocks that futures wait for.
     pub(super) asked: Vec<Claimed>,
     pub(super) ahead: VecDeque<Request>,
-    /// Ends the worker's wait, while it waits for the device.
+    /// Ends the worker's wait for the device, while it waits.
     pub(super) bell: Option<Waker>,
-    /// There is no worker any more.
+    /// The worker has ended.
     pub(super) is_closed: bool,
 }
 
 impl Reads {
-    /// `reserve` grants blocks that have come and were not looked at.
+    /// `reserve` grants the memory of blocks that were read and not yet polled.
     pub(in crate::engine) fn new(reserve: Arc<Reserve>) -> Reads {
         let pushed = Arc::new(Event::new());
-        // With something in flight the worker looks again soon, with nothing it waits for this.
+        // With reads in flight the worker looks again soon; without any it waits for this event.
         let admission = Admission::new(Limits::default(), pushed.waker(), Some(reserve));
         Reads { queue: Mutex::default(), pushed, admission, timers: Arc::default() }
     }
 
-    /// What reads of one `block_on` may be in flight.
+    /// Limits on the reads in flight of one `block_on`.
     pub(in crate::engine) fn session_limits(&self) -> Limits {
         let Limits { reads, bytes } = self.admission.limits();
         Limits { reads, bytes: (bytes / SESSIONS_PART).max(SESSION_BYTES_MIN) }
     }
 
-    /// Takes blocks that are waited for; gives them back if there is no worker.
+    /// Queues blocks that have waiters; returns them if the worker has ended.
     pub(in crate::engine) fn push(&self, blocks: Few<Claimed>) -> Option<Few<Claimed>> {
         let mut queue = self.queue.lock();
         if queue.is_closed {
@@ -75,13 +76,13 @@ impl Reads {
         None
     }
 
-    /// Whether as much as a scan asks for at once would be taken, a moment ago.
+    /// Whether a scan's read-ahead would have been accepted a moment ago.
     pub(in crate::engine) fn has_room_ahead(&self) -> bool {
         let queue = self.queue.lock();
         !queue.is_closed && queue.ahead.len() < AHEAD_MAX
     }
 
-    /// Takes a request that nobody waits for yet; gives it back if there is no worker.
+    /// Queues a read-ahead request; returns it if the worker has ended.
     pub(in crate::engine) fn push_ahead(&self, request: Request) -> Option<Request> {
         let mut queue = self.queue.lock();
         if queue.is_closed {
@@ -89,12 +90,12 @@ impl Reads {
         }
         queue.ahead.push_back(request);
         drop(queue);
-        // It can wait until something has ended.
+        // Read-ahead can wait until a read has ended.
         self.pushed.notify();
         None
     }
 
-    /// Has `waker` woken at that time of the store's clock, while the answer lives.
+    /// Wakes `waker` at time `ns` of the store's clock, unless the returned timer is dropped before.
     pub(in crate::engine) fn wake_at(&self, ns: u64, waker: &Waker) -> Timer {
         let (timer, is_first) = self.timers.add(ns, waker);
         if is_first {
@@ -111,21 +112,21 @@ impl Reads {
         }
     }
 
-    /// Wakes the worker, to end.
+    /// Wakes the worker so that it ends.
     pub(in crate::engine) fn wake(&self) {
         let bell = self.queue.lock().bell.take();
         bell.into_iter().for_each(Waker::wake);
         self.pushed.notify();
     }
 
-    /// Lets `bell` be rung when something is pushed or is due earlier, and wakes what is due; how long may be
-    /// waited for the bell.
+    /// Registers `bell` to be rung on a push or an earlier timer, and wakes due timers. Returns how long the
+    /// worker may wait for the bell.
     pub(super) fn listen(&self, bell: Waker, now_ns: u64) -> Option<u64> {
         let mut queue = self.queue.lock();
         let is_quiet = queue.asked.is_empty() && !queue.is_closed;
         queue.bell = is_quiet.then_some(bell);
         drop(queue);
-        // After the bell: a timer that comes later rings it.
+        // This comes after the bell is set: a later timer rings it.
         let timeout_ns = self.timers.wake_due(now_ns);
         if is_quiet { timeout_ns } else { Some(0) }
     }

@@ -1,5 +1,5 @@
-//! Requests for blocks: each block is claimed in the table of reads in flight, neighbours share a request,
-//! and the slot of each block answers for it.
+//! Requests for blocks. Each block is claimed in the table of reads in flight, neighbours share a request,
+//! and the slot of each block delivers its result.
 
 use crate::base::error::Result;
 use crate::base::few::Few;
@@ -17,20 +17,20 @@ pub(in crate::engine) const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Most blocks of one request.
 const REQUEST_BLOCKS_MAX: usize = 256;
 
-/// Who asked, and what came.
+/// The asker's number, and its answer.
 pub(super) type Answered = (usize, Result<BlockRef>);
 
-/// A block that is ours to read.
+/// A block that this thread has the right to read.
 pub(in crate::engine) struct Claimed {
-    /// Who is answered by number; all others by the slot.
+    /// The asker that is answered by number; all others are answered by the slot.
     pub(super) who: Option<usize>,
     pub(super) slot: Slot,
-    /// Of a future's read, until it has ended.
+    /// The permit of a future's read, held until the read ends.
     pub(super) permit: Option<Permit>,
 }
 
 impl Claimed {
-    /// For whom the slot alone answers.
+    /// A claimed block that only its slot answers for.
     pub(in crate::engine) fn new(slot: Slot) -> Claimed {
         Claimed { who: None, slot, permit: None }
     }
@@ -39,7 +39,7 @@ impl Claimed {
         self.slot.address()
     }
 
-    /// What came of a claim; if that is a right to read, it is put to `claimed`.
+    /// Turns a claim into its result; a right to read is added to `claimed`.
     pub(in crate::engine) fn begin(
         claim: Claim,
         permit: Permit,
@@ -57,7 +57,7 @@ impl Claimed {
     }
 }
 
-/// The blocks of one request, side by side in their file.
+/// The blocks of one request, adjacent in their file.
 pub(super) struct Blocks(pub(super) Few<Claimed>, pub(super) Reading);
 
 impl Target for Blocks {
@@ -66,7 +66,7 @@ impl Target for Blocks {
     }
 }
 
-/// Requests for blocks in the order of the files, neighbours together; none is left in `claimed`.
+/// Drains `claimed` into requests, in file order, neighbours together.
 pub(in crate::engine) fn requests(
     claimed: &mut Vec<Claimed>,
     bytes_max: usize,
@@ -105,7 +105,7 @@ fn request(blocks: Few<Claimed>, load: &Arc<DeviceLoad>) -> Request {
     Request { file, offset, target: Box::new(Blocks(blocks, load.reading())) }
 }
 
-/// Verifies what was read, and gives it to everybody who waits for it.
+/// Verifies a block that was read, and delivers it to all waiters.
 pub(super) fn end_slot(slot: Slot, read: Result<usize>) -> Result<BlockRef> {
     match read {
         Ok(bytes) => table::complete_read(slot, bytes),

@@ -16,7 +16,7 @@ impl ReadDriver {
         if scan.advance_at_hand(&self.cache) { Ok(true) } else { self.advance_further(point, scan) }
     }
 
-    /// As `advance`, where the blocks at hand have no more.
+    /// As `advance`, if the blocks at hand are exhausted.
     #[inline(never)]
     fn advance_further(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
         let step = {
@@ -34,8 +34,8 @@ impl ReadDriver {
         moved
     }
 
-    /// The rest of a move that found blocks missing: they go out together, with what is read ahead, and are
-    /// answered as they come.
+    /// Completes a move that missed blocks. They are read together with read-ahead, and answered as they
+    /// come.
     fn advance_from_device(
         &self,
         point: &Point,
@@ -60,7 +60,7 @@ impl ReadDriver {
                     }
                     let apart = scan.take_apart();
                     if !self.blocks.queue.has_room_ahead() {
-                        // It would be read by nobody.
+                        // The worker would not read these blocks.
                         apart.iter().for_each(|block| fetches.ask_ahead(block));
                     }
                     fetches.send();
@@ -80,7 +80,7 @@ impl ReadDriver {
             } else {
                 let step = scan.advance(pinned);
                 drop(pin);
-                // What is in flight was asked for in another view: the cache has it soon.
+                // The reads in flight were requested for another view; the cache will have their blocks soon.
                 std::mem::replace(&mut fetches, Fetches::new(&self.blocks)).finish();
                 answered.clear();
                 step

@@ -1,5 +1,5 @@
-//! Short ranges: what memory has of the first items of a range is read under one pin, before anything is
-//! counted, listed or allocated for it. What goes on has a point, made of the same view and bound under the
+//! Short ranges. The first items of a range that memory has are read under one pin, before any reference
+//! count, listing or allocation. A range that goes on gets a point of the same view and bound, made under the
 //! same pin.
 
 use crate::base::error::Result;
@@ -23,9 +23,9 @@ pub(crate) enum NeedsPoint {
 }
 
 impl ReadDriver {
-    /// Reads the first items of a range in that direction into `batch`, as of the point or of now. The point
-    /// that the rest is to be read from comes with it, if it is needed. `None`: nothing was read, the range
-    /// lies in several partitions, and is to be read from the point from its first item on.
+    /// Reads the first items of a range in `direction` into `batch`, at the given point or at the present.
+    /// Returns the point for reading the rest, if one is needed. `None`: nothing was read, because the range
+    /// lies in several partitions; it must be read from the point from its first item on.
     pub(crate) fn begin_range(
         &self,
         keyspace: &Keyspace,
@@ -33,7 +33,7 @@ impl ReadDriver {
         (range, direction, items_max): (&Range, Direction, usize),
         batch: &mut Batch,
     ) -> (Option<Filled>, Option<Arc<Point>>) {
-        // What is wrong is told at the first step.
+        // The first step reports the error.
         if self.is_closed() || self.is_forked() {
             return (Some(Filled::Left), Some(at.map_or_else(|| self.point(), Arc::clone)));
         }
@@ -75,7 +75,7 @@ impl ReadDriver {
 
     /// Memory for the items that an iterator or cursor reads at once.
     pub(crate) fn grant_batch(&self) -> Option<Grant> {
-        // There nothing is read, and a lock of the reserve may be held for ever.
+        // In a forked process nothing is read, and a lock of the reserve may be held forever.
         if self.is_forked() {
             return None;
         }
@@ -88,13 +88,13 @@ impl ReadDriver {
     /// `Memory`.
     pub(crate) fn grant_scans(&self, bytes: u64) -> Result<Grant> {
         let (role, reserve) = (Role::ReadAhead, self.cache.reserve());
-        // What is alone may else exceed the limit.
+        // Otherwise a request alone in its role could exceed the limit.
         let fits = bytes <= reserve.limit_bytes(role);
         let granted = if fits { reserve.grant_or_wait(role, bytes).ok() } else { None };
         granted.ok_or_else(|| reserve.refusal(role, bytes))
     }
 
-    /// Reads the first items of a range as of the point, which sees the keyspace.
+    /// Reads the first items of a range at the point, which sees the keyspace.
     pub(crate) fn fill(&self, point: &Point, wanted: &Wanted<'_>, batch: &mut Batch) -> Filled {
         let pin = self.epoch.pin();
         fill(wanted, self.pinned(point, &pin), batch)
@@ -113,8 +113,8 @@ mod tests {
         (0..batch.count()).map(|number| batch.item(number).0[0]).collect()
     }
 
-    /// A range that is read whole at once is listed nowhere and counts nothing: neither the view nor a block.
-    /// One that goes on has a point of the moment at which it began.
+    /// A range that is fully read at once makes no list entry and no reference count, neither of the view nor
+    /// of a block. A range that goes on gets a point of the moment at which it began.
     #[test]
     fn short_ranges_count_nothing() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
@@ -127,7 +127,7 @@ mod tests {
         write(0..40);
         store.compact().expect("no fault");
         write(20..60);
-        // Blocks come to the cache.
+        // This brings blocks into the cache.
         store
             .get(&keyspace, (&[5], crate::engine::Wants::Value), None, &mut crate::engine::NoTrace, |_| ())
             .expect("no fault");
@@ -165,8 +165,8 @@ mod tests {
         store.close().expect("closes");
     }
 
-    /// A range that lies in one partition, or where there is none, is read at once as well; one over several
-    /// is left to its point.
+    /// A range within one partition, or within none, is also read at once; a range over several partitions is
+    /// left to its point.
     #[test]
     fn ranges_in_one_partition_are_read_at_once() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");

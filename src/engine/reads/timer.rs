@@ -6,7 +6,7 @@ use crate::read::trace::{Stage, Tracer};
 
 use super::ReadDriver;
 
-/// What one step took, over all times it was entered.
+/// The total cost of one step, over all times it was entered.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct StageCost {
     pub(crate) ns: u64,
@@ -14,7 +14,7 @@ pub(crate) struct StageCost {
     pub(crate) count: u64,
 }
 
-/// Charges the time since it was last told of a step to that step.
+/// Charges elapsed time to the step that is under way.
 pub(crate) struct StageTimer {
     clock: Arc<dyn Clock>,
     costs: [StageCost; Stage::ALL.len()],
@@ -42,7 +42,7 @@ impl StageTimer {
         self.since_ns = now_ns;
     }
 
-    /// Ends the last step; all steps in their order.
+    /// Ends the last step; returns the costs of all steps in order.
     pub(crate) fn finish(mut self) -> Vec<(Stage, StageCost)> {
         self.charge();
         Stage::ALL.into_iter().zip(self.costs).collect()

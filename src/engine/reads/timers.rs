@@ -1,6 +1,6 @@
-//! What is woken at a time: deadlines of operations that wait.
+//! Timers: deadlines of operations that wait.
 //!
-//! It has no clock and no thread: the worker of the reads asks what is due, and how long it may sleep. Any
+//! It has no clock and no thread. The worker of the reads asks for due timers, and how long it may sleep. Any
 //! thread adds and drops timers.
 
 use std::collections::BTreeMap;
@@ -15,23 +15,23 @@ pub(super) struct Timers {
 
 #[derive(Default)]
 struct State {
-    /// By time; the second number tells those of one moment apart.
+    /// Ordered by time; the second number distinguishes timers of the same moment.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
-    /// Until when whoever looks at the time sleeps, if it was told one.
+    /// The time until which the worker sleeps, if there is one.
     looked_for_ns: Option<u64>,
-    /// Nobody looks at the time any more: whoever waits is woken at once.
+    /// The worker has ended: new timers are woken at once.
     is_closed: bool,
 }
 
-/// A waker that is woken at its time, as long as this lives.
+/// A timer whose waker is woken at its time, unless it is dropped before.
 pub(crate) struct Timer {
     timers: Arc<Timers>,
     key: (u64, u64),
 }
 
 impl Timers {
-    /// A timer, and whether it is earlier than what is slept until.
+    /// Adds a timer; the flag says whether it is earlier than the worker's sleep.
     pub(super) fn add(self: &Arc<Timers>, ns: u64, waker: &Waker) -> (Timer, bool) {
         let own = waker.clone();
         let mut state = self.state.lock();
@@ -50,7 +50,7 @@ impl Timers {
         (Timer { timers: Arc::clone(self), key }, is_earlier)
     }
 
-    /// Wakes what is due; how long nothing more is, if there is anything.
+    /// Wakes due timers; returns the time until the next one, if there is any.
     pub(super) fn wake_due(&self, now_ns: u64) -> Option<u64> {
         let mut state = self.state.lock();
         let first_ns = |state: &State| state.wakers.first_key_value().map(|((ns, _), _)| *ns);
@@ -66,7 +66,7 @@ impl Timers {
         next_ns
     }
 
-    /// Wakes all, and whoever comes later.
+    /// Wakes all timers, and every later one at once.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::base::sync::Event;
 
-    /// Timers of these times, and what each wakes.
+    /// Timers of these times, and the event that each wakes.
     fn timers<const COUNT: usize>(times_ns: [u64; COUNT]) -> (Arc<Timers>, [(Timer, Arc<Event>); COUNT]) {
         let timers = Arc::new(Timers::default());
         let of = times_ns.map(|ns| {
@@ -102,7 +102,8 @@ mod tests {
         of.each_ref().map(|(_, woken)| woken.seen())
     }
 
-    /// What is due is woken, once, and what is not is told: at its very time a timer is due.
+    /// A due timer is woken once, and the time until the next one is returned. A timer is due at its exact
+    /// time.
     #[test]
     fn what_is_due_is_woken() {
         let (timers, of) = timers([30, 10, 20, 20, 0]);
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!((timers.wake_due(u64::MAX), woken(&of)), (None, [1; 5]));
     }
 
-    /// They are woken in the order of their times, and of one moment in the order in which they came.
+    /// Timers are woken in the order of their times, and in order of arrival at one moment.
     #[test]
     fn the_order_is_that_of_the_times() {
         struct Noting(u8, Arc<Mutex<Vec<u8>>>);
@@ -131,8 +132,8 @@ mod tests {
         assert_eq!(*order.lock(), [1, 3, 0, 2]);
     }
 
-    /// Whether the one who sleeps must be told: only of one that is earlier than what it sleeps until, also
-    /// where that was dropped.
+    /// A sleeping worker must be told only of a timer earlier than its sleep, even if the timer it sleeps for
+    /// was dropped.
     #[test]
     fn who_sleeps_longer_is_told() {
         let timers = Arc::new(Timers::default());
@@ -148,8 +149,8 @@ mod tests {
         drop(slept_for);
     }
 
-    /// A timer that is dropped wakes nobody and is slept for by nobody, and holds its waker no longer; nor
-    /// does its drop touch another of the same moment.
+    /// A dropped timer wakes nothing, is not slept for, and frees its waker. Its drop leaves other timers of
+    /// the same moment alone.
     #[test]
     fn dropped_timers_wake_nobody() {
         let (timers, [first, dropped, last]) = timers([10, 10, 20]);
@@ -162,7 +163,7 @@ mod tests {
         drop(first.0);
     }
 
-    /// The end wakes all, and whoever comes later at once.
+    /// Closing wakes all timers, and later ones at once.
     #[test]
     fn the_end_wakes_all() {
         let (timers, of) = timers([10, u64::MAX]);

@@ -12,28 +12,28 @@ use super::queue::Reads;
 use super::request::{Claimed, REQUEST_BYTES_MAX, requests};
 use crate::engine::job::Job;
 
-/// What nobody waits for yet begins while fewer reads than these are in flight,
+/// Read-ahead begins while fewer reads than this are in flight,
 const AHEAD_FLIGHTS_MAX: usize = 8;
-/// and after so many others in any case: somebody may have come to wait for it.
+/// and in any case after this many reads with waiters, because a scan may wait for the read-ahead by now.
 const ASKED_AT_ONCE: usize = 32;
 
 /// The worker.
 #[derive(Default)]
 pub(in crate::engine) struct ReadsWork {
-    /// While something is in flight.
+    /// Present while reads are in flight.
     reader: Option<Box<dyn Reader>>,
-    /// Asked for, and not sent for want of room.
+    /// Requests that wait for room.
     backlog: VecDeque<Request>,
     in_flight: usize,
-    /// What was asked for: nothing, but for its memory, between two turns.
+    /// Claimed blocks. Between two turns it is empty, and only keeps its memory.
     asked: Vec<Claimed>,
-    /// Sent since what nobody waits for was.
+    /// Reads with waiters sent since the last read-ahead.
     asked_count: usize,
     completed: Vec<Completed>,
 }
 
 impl ReadsWork {
-    /// Sends what there is room for; `false` if nothing is in flight then.
+    /// Sends requests while there is room; returns whether any read is in flight.
     fn send(&mut self, blocks: &BlockReader) -> bool {
         let reads = &blocks.queue;
         let asked = &mut self.asked;
@@ -62,7 +62,7 @@ impl ReadsWork {
         self.backlog.pop_front()
     }
 
-    /// Takes what has ended, waiting for it if nothing is pushed meanwhile.
+    /// Takes completed reads; waits for one unless blocks are queued meanwhile.
     fn reap(&mut self, blocks: &BlockReader) {
         let Some(reader) = &mut self.reader else { return };
         let reads = &blocks.queue;

@@ -1,4 +1,5 @@
-//! One state of one scenario as a line of text, and back: what a failure prints, and what replays it.
+//! One state of one scenario as a line of text, and back. A failure prints the line, and the line replays the
+//! failure.
 //!
 //! ```text
 //! leveled:seed=7:call=113:stop=amid:crash=power/any/99               a power cut amid call 113
@@ -22,7 +23,7 @@ pub(super) struct Case {
     pub(super) what: What,
 }
 
-/// What goes wrong.
+/// The fault of a case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum What {
     /// The process stops at a call.
@@ -31,7 +32,7 @@ pub(super) enum What {
     Fail(Vec<Fails>),
 }
 
-/// A call that fails.
+/// A failing call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fails {
     pub(super) call: u64,
@@ -40,13 +41,13 @@ pub(super) struct Fails {
     pub(super) failed_sync: FailedSync,
 }
 
-/// How often.
+/// How often the call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Times {
     Once,
-    /// And every later one of the same operation.
+    /// This call and every later one of the same operation.
     Alike,
-    /// And every later one.
+    /// This call and every later one.
     Always,
 }
 
@@ -142,7 +143,7 @@ fn kept(text: &str) -> Result<Vec<usize>, String> {
     Ok(keep)
 }
 
-/// The parts of a text between slashes, which are so many.
+/// The parts of a text between slashes, exactly `N` of them.
 fn parts<const N: usize>(text: &str) -> Result<[&str; N], String> {
     let parts: Vec<&str> = text.split('/').collect();
     parts.try_into().map_err(|_| format!("{text:?} has not {N} parts"))
@@ -199,7 +200,7 @@ impl FromStr for Case {
     }
 }
 
-/// A line is read as what it was written from; what is none is told.
+/// A line is parsed into the case that printed it; a malformed line is refused.
 #[test]
 fn lines_are_read_back() {
     for text in [

@@ -1,5 +1,5 @@
-//! Keyspaces that are cleared: a crash at any call around it, merges that are under way, damage that goes
-//! with what is cleared.
+//! Cleared keyspaces: a crash at any call around a clear, merges that are under way, and damage that is
+//! cleared too.
 
 use crate::base::error::Error;
 use crate::base::id::{FileKind, ItemKind};
@@ -19,7 +19,7 @@ use crate::engine::publish::keyspace::Keyspace;
 const MEMORY_BYTES: u64 = 128 << 10;
 const NAMES: [&str; 2] = ["cleared", "kept"];
 
-/// A store of two keyspaces that is written to one batch after another.
+/// A store of two keyspaces that is written one batch after another.
 struct Script {
     store: Arc<Store>,
     threads: Arc<SimThreads>,
@@ -29,7 +29,7 @@ struct Script {
     writes: u64,
 }
 
-/// A keyspace of the two, a key, and a value's length; no key is all keys.
+/// One of the two keyspaces, a key, and the value's length; `None` clears the keyspace.
 type Op = (usize, Option<u64>, usize);
 
 impl Script {
@@ -104,7 +104,7 @@ impl Script {
         }
     }
 
-    /// No merge that was given up has left a file.
+    /// Checks that no cancelled merge has left a file.
     fn assert_tables_are_named(&self, disk: &SimDisk) {
         let catalog = self.store.catalog.take(&*self.store.env.threads);
         let named: Vec<String> =
@@ -118,9 +118,9 @@ impl Script {
     }
 }
 
-/// One keyspace is cleared, filled again and cleared again in a batch with other writes, with another one
-/// beside it; whatever call the process or the power stops at, the store is in the state after one prefix of
-/// the writes over both, the drops of tables neither lost nor early.
+/// One keyspace is cleared, filled again and cleared again in a batch with other writes, beside another
+/// keyspace. Wherever the process or the power stops, the store holds one prefix of the writes over both. No
+/// table drop is lost or comes early.
 #[test]
 fn a_crash_around_a_clear_leaves_a_prefix() {
     let (mut states_count, mut moments_count) = (0, 0);
@@ -134,7 +134,7 @@ fn a_crash_around_a_clear_leaves_a_prefix() {
         script.fill(1, 0..60);
         script.settle();
         script.fill(0, 300..360);
-        // What came so far is nothing new.
+        // The moments so far are tested elsewhere.
         recorder.take();
         script.write(&[(1, Some(7), 9), (0, None, 0), (0, Some(3), 9)]);
         script.fill(1, 60..70);
@@ -165,8 +165,8 @@ fn script(seed: u64) -> (Arc<SimDisk>, Script) {
     (disk, script)
 }
 
-/// A clear that comes while a merge is at work, wherever the merge is, has the merge given up: its tables are
-/// not read to their end, and none is left.
+/// A clear during a merge, at any stage of it, cancels the merge: its tables are not read to their end, and
+/// none is left.
 #[test]
 fn a_clear_ends_a_merge() {
     let mut given_up = 0;
@@ -178,7 +178,7 @@ fn a_clear_ends_a_merge() {
         let mut key = 0;
         while !(key > 400 + 20 * seed && script.store.work.is_merging(tree)) {
             script.write(&[(0, Some(key % 700), 150)]);
-            // However slow merges may be.
+            // Enough time passes for slow merges.
             script.threads.clock().advance(10_000_000_000);
             script.threads.run_one();
             key += 1;
@@ -201,7 +201,7 @@ fn a_clear_ends_a_merge() {
     println!("{given_up} merges were given up");
 }
 
-/// A damaged block that keeps a keyspace from being merged goes with what is cleared: nothing reads it.
+/// A damaged block that keeps a keyspace from being merged is dropped by a clear: no code reads it.
 #[test]
 fn damage_is_cleared_away() {
     let (disk, mut script) = script(1);

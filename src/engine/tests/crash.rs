@@ -1,8 +1,8 @@
-//! The crash oracle: whatever call the process stops at, and whatever a power cut leaves of what was not
-//! synced, the store opens, and is in the state after one prefix of the commit order.
+//! The crash oracle. After a stop at any call, and after any loss of unsynced data by a power cut, the store
+//! opens. Its state is that after one prefix of the commit order.
 //!
-//! A disk that holds, byte for byte, what one before it held is not opened again: what was found on it then
-//! is held against what may be found now.
+//! A disk that is byte for byte equal to an earlier one is not opened again: the earlier result is checked
+//! against the present bounds.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -30,14 +30,14 @@ use super::run::open;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::snapshot::Point;
 
-/// Calls of an opening, roughly: where in it a crash comes.
+/// Approximate calls of an opening; crashes of an opening fall within them.
 pub(super) const OPEN_CALLS: u64 = 60;
-/// A keyspace that is not the workload's: made to see that a store goes on.
+/// A keyspace outside the workload, made to check that a store goes on.
 pub(super) const OUTSIDE: &str = "outside";
-/// Turns of background work that a store may have after an opening that a crash ends.
+/// Most turns of background work after an opening that a crash ends.
 const TURNS_MAX: u64 = 40;
 
-/// Tells where a state came from if looking at it panics.
+/// Prints the origin of a state if checking it panics.
 pub(super) struct Told {
     pub(super) what: String,
 }
@@ -50,7 +50,7 @@ impl Drop for Told {
     }
 }
 
-/// How a process ends, and those that recover after it.
+/// The ends of a process and of those that recover after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ends {
     pub(super) crash: Crash,
@@ -60,7 +60,7 @@ pub(super) struct Ends {
     pub(super) again: Vec<Again>,
 }
 
-/// The end of a process that recovers, at a call counted from its first.
+/// The end of a recovering process, at a call counted from its first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Again {
     pub(super) call: u64,
@@ -76,7 +76,7 @@ impl Ends {
 }
 
 impl Again {
-    /// Somewhere in the first so many calls.
+    /// A random end within the first `calls` calls.
     pub(super) fn random(rng: &mut SimRng, calls: u64) -> Again {
         let stop = [Stop::Before, Stop::Amid, Stop::After][rng.index(3)];
         let crash = if rng.one_in(2) { Crash::Power } else { Crash::Process };
@@ -84,7 +84,7 @@ impl Again {
     }
 }
 
-/// What crashes may leave of one moment.
+/// The least and most writes that may be found after a crash at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) least: usize,
@@ -97,36 +97,37 @@ impl Bounds {
         Bounds { least, most: known.submitted }
     }
 
-    /// Everything acknowledged and nothing else.
+    /// Exactly the acknowledged writes.
     pub(super) fn now(known: &Known) -> Bounds {
         Bounds { least: known.acked, most: known.acked }
     }
 }
 
-/// How much of what is found is looked at.
+/// How thoroughly a store is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
-    /// A scan of everything.
+    /// One scan of everything.
     Sums,
-    /// Scans both ways, and gets of every key.
+    /// Scans in both directions, and gets of every key.
     All,
 }
 
 /// The keyspaces of a disk and their contents.
 pub(super) type Found = Vec<FoundKeyspace>;
 
-/// Counts and looks at states.
+/// Checks states and counts them.
 pub(super) struct Examiner<'r> {
     pub(super) model: &'r Model,
     pub(super) memory_bytes: u64,
     pub(super) open_calls: u64,
     pub(super) rng: SimRng,
     pub(super) states_count: u64,
-    /// Of them, those whose disk no other had before.
+    /// The states among them whose disk was new and was opened.
     pub(super) opened_count: u64,
-    /// What was found on disks, by their bytes, and whether the machine was up since they were written.
+    /// The contents found on disks, by disk fingerprint, and by whether the machine stayed up since the
+    /// writes.
     seen: BTreeMap<(u64, bool), Found>,
-    /// The same of checkpoints; none if there was no store.
+    /// The contents of checkpoints in the same way; `None` if there was no store.
     seen_copies: BTreeMap<(&'static str, u64), Option<Found>>,
 }
 
@@ -144,7 +145,7 @@ impl<'r> Examiner<'r> {
         }
     }
 
-    /// Crashes at a share of the moments; how many that were.
+    /// Crashes at a share of the moments; returns their number.
     pub(super) fn crash_some(&mut self, moments: &[Moment], share: u64) -> u64 {
         let mut rng = self.rng.clone();
         let mut moments_count = 0;
@@ -165,7 +166,8 @@ impl<'r> Examiner<'r> {
         moments_count
     }
 
-    /// One state: a moment, and how the process and its successors end. Its seed decides everything.
+    /// Checks one state: a moment, and the ends of the process and its successors. The seed determines every
+    /// choice.
     pub(super) fn examine(&mut self, moment: &Moment, ends: &Ends) {
         let told = Told { what: format!("{}; {ends:?}", moment.what) };
         self.rng = SimRng::new(ends.seed ^ moment.call.rotate_left(32));
@@ -185,7 +187,7 @@ impl<'r> Examiner<'r> {
         drop(told);
     }
 
-    /// Calls of the opening that follows.
+    /// The number of calls of the next opening.
     pub(super) fn calls_of_opening(&mut self, moment: &Moment, ends: &Ends) -> u64 {
         let disk = moment.disk.fork();
         disk.crash_by(ends.crash, ends.cut, ends.seed);
@@ -202,13 +204,14 @@ impl<'r> Examiner<'r> {
             for _ in 0..self.rng.below(TURNS_MAX) {
                 threads.run_one();
             }
-            // It may or may not have stopped meanwhile.
+            // The process may have stopped meanwhile.
             let _ = store.close();
         }
         disk.crash(again.crash, again.seed);
     }
 
-    /// Opens the store and looks at it; `worst` is how a process that wrote to the disk has ended.
+    /// Opens the store and checks its contents; `worst` is the worst end of any process that wrote to the
+    /// disk.
     pub(super) fn check(&mut self, disk: &Arc<SimDisk>, bounds: Bounds, worst: Crash) {
         self.states_count += 1;
         let (seed, more) = (self.rng.u64(), self.rng.below(16));
@@ -220,7 +223,7 @@ impl<'r> Examiner<'r> {
             return;
         }
         self.opened_count += 1;
-        // A store opens where there is space.
+        // The next opening has enough space.
         disk.set_capacity_bytes(None);
         let (store, threads) = match open(disk, None, seed, self.memory_bytes) {
             Ok(opened) => opened,
@@ -230,7 +233,7 @@ impl<'r> Examiner<'r> {
         let place = self.place_of(&found, bounds);
         match more {
             0 => {
-                // What was seen once is there to stay: recovery made it durable.
+                // Contents seen once must persist: recovery made them durable.
                 let after = disk.fork();
                 after.crash(Crash::Power, seed);
                 let (again, _) = open(&after, None, seed, self.memory_bytes).expect("it opens again");
@@ -245,14 +248,14 @@ impl<'r> Examiner<'r> {
         store.close().expect("nothing fails");
     }
 
-    /// The checkpoints that were made are there.
+    /// Checks that completed checkpoints exist.
     pub(super) fn check_copies(&mut self, disk: &Arc<SimDisk>, known: &Known) {
         for copied in known.copies.iter().filter(|copied| copied.most.is_some()) {
             self.check_copy(disk, copied);
         }
     }
 
-    /// A checkpoint is whole or no store, and there once its call has returned.
+    /// Checks that a checkpoint is whole or no store, and that a completed one exists.
     fn check_copy(&mut self, disk: &Arc<SimDisk>, copied: &Copied) {
         let beside = disk.directory_beside(Path::new(copied.path)).fork();
         beside.crash(Crash::Process, 0);
@@ -268,7 +271,8 @@ impl<'r> Examiner<'r> {
         self.seen_copies.insert(key, found);
     }
 
-    /// Settles, has no file too many, takes writes, and opens again with them.
+    /// Settles the store, checks that it has no orphan, writes to it, and checks that it opens again with the
+    /// write.
     fn live_on(&mut self, disk: &Arc<SimDisk>, store: &Arc<Store>, threads: &SimThreads, place: usize) {
         store.settle().expect("nothing fails");
         threads.run_until_idle();
@@ -298,7 +302,7 @@ impl<'r> Examiner<'r> {
         store.close().expect("nothing fails");
     }
 
-    /// It holds the first `place` writes.
+    /// Checks that the store holds exactly the first `place` writes.
     fn find(&self, store: &Store, place: usize) {
         self.place_of(&found(store, Care::All), Bounds { least: place, most: place });
     }
@@ -308,7 +312,7 @@ impl<'r> Examiner<'r> {
     }
 }
 
-/// The prefix of writes that was found, and the keyspaces there are.
+/// The prefix of writes that was found, and its keyspaces.
 pub(super) fn place_of(model: &Model, found: &Found, bounds: Bounds) -> (usize, Arc<Names>) {
     let Bounds { least, most } = bounds;
     model.prefix_of(found, least..=most).unwrap_or_else(|| {
@@ -317,7 +321,7 @@ pub(super) fn place_of(model: &Model, found: &Found, bounds: Bounds) -> (usize, 
     })
 }
 
-/// What a checkpoint holds; `None` if it is no store.
+/// The contents of a checkpoint; `None` if it is no store.
 fn copy_found(beside: &Arc<SimDisk>) -> Option<Found> {
     let (env, _threads) = sim_env(beside, 1);
     let settings = StoreSettings { memory_bytes: 128 << 10, ..StoreSettings::default() };
@@ -350,7 +354,8 @@ pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
     names(store).into_iter().filter(|name| name != OUTSIDE).map(found).collect()
 }
 
-/// The names of everything that can be read, those of partitions behind that of their keyspace and a slash.
+/// The names of all readable keyspaces and partitions. A partition's name follows that of its keyspace and a
+/// slash.
 fn names(store: &Store) -> Vec<String> {
     let names_in = |one: Arc<Keyspace>| match one.partitions() {
         Some(partitions) => {
@@ -362,7 +367,7 @@ fn names(store: &Store) -> Vec<String> {
     store.keyspaces().into_iter().flat_map(names_in).collect()
 }
 
-/// Keys of a keyspace that keys divide are read from the partitions that there are.
+/// Checks that keys of a keyspace divided by keys are read from its existing partitions.
 fn check_routing(store: &Store, keyspace: &Keyspace) {
     if !keyspace.is_divided_by_keys() {
         return;
@@ -382,7 +387,7 @@ fn check_routing(store: &Store, keyspace: &Keyspace) {
     assert_eq!(keyspace.trees_in(&view.version, (&[], &[])), trees);
 }
 
-/// What is read and written under one of these names.
+/// The keyspace or partition of this name.
 pub(super) fn named(store: &Store, name: &str) -> Result<Arc<Keyspace>> {
     let Some((keyspace, partition)) = name.split_once('/') else { return store.keyspace(name) };
     let divided = store.keyspace(keyspace)?;
@@ -418,7 +423,7 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
 pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> Result<u64> {
     let mut sums = [0; 2];
     let mut keys = [Vec::new(), Vec::new()];
-    // A hashed keyspace is scanned forward only.
+    // A hashed keyspace has only forward scans.
     let ways = if keyspace.id.is_hashed() { 1 } else { 2 };
     for (index, direction) in [Direction::Forward, Direction::Backward].into_iter().enumerate().take(ways) {
         let mut scan = scan_of(keyspace, point, direction);
@@ -438,7 +443,7 @@ pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> 
     assert!(forward.is_sorted_by(|one, next| one < next), "keys come in order");
     let is_same = sums[0] == sums[1] && forward.iter().eq(backward.iter().rev());
     assert!(is_same || ways == 1, "forward is backward");
-    // Those that are there, and some that are not.
+    // Present keys, and some absent ones.
     let mut asked = forward.clone();
     let some = (0..80).map(|number| format!("{number:03}").into_bytes());
     asked.extend(some.map(|key| stored_key(store.hash_secret(), keyspace.id, &key).to_vec()));
@@ -454,7 +459,7 @@ pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> 
     Ok(sums[0])
 }
 
-/// Every file is one that manifest or STORE names, but for a log that is kept to be used again.
+/// The manifest or STORE names every file, except a log that is kept to be used again.
 pub(in crate::engine) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
     let catalog = store.catalog.take(&*store.env.threads);
     let mut recycled_count = 0;
@@ -484,8 +489,8 @@ fn logs_on(disk: &SimDisk) -> Vec<(FileName, u64)> {
     logs.collect()
 }
 
-/// The seeds of a test, or those that the environment asks for: TRINE_SEED=7 one, TRINE_SEEDS=5 so many,
-/// TRINE_SEEDS=100..200 these.
+/// The seeds of a test, or those of the environment. TRINE_SEED=7 is one seed. TRINE_SEEDS=5 is the first
+/// five seeds of the test, and TRINE_SEEDS=100..200 is a range.
 pub(super) fn seeds(all: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let number = |text: &str| text.parse().expect("a number");
     if let Ok(seed) = std::env::var("TRINE_SEED") {

@@ -1,7 +1,7 @@
-//! Scenarios in which calls fail: each call of each once, and it and all alike from there on.
+//! Scenarios with failing calls: each call fails once, and also together with all later ones of its kind.
 //!
-//! What was told of a failure names the call that failed; reads go on; once nothing fails any more, a store
-//! that was not latched goes on, and what the next process finds is what was acknowledged.
+//! Reported errors name the failed call, and reads go on. Once calls succeed again, a store that was not
+//! latched goes on. The next process finds the acknowledged writes.
 
 use crate::base::error::Error;
 use crate::base::id::FileKind;
@@ -19,7 +19,7 @@ use super::run::{Past, Run, place_of as place_in};
 use super::scenario::{ALWAYS_COUNT, SCENARIOS, Scenario};
 use super::stops::scale;
 
-/// Steps that a store takes once nothing fails any more.
+/// Steps that a store takes once calls succeed again.
 const STEPS_AFTER: usize = 12;
 
 fn plan_of(fails: &[Fails]) -> Plan {
@@ -33,10 +33,10 @@ fn plan_of(fails: &[Fails]) -> Plan {
     })
 }
 
-/// Plays a script in which those calls fail, and looks at what comes of it. The calls that failed.
+/// Plays a script in which those calls fail, and checks the results. Returns the number of failed calls.
 ///
 /// # Panics
-/// If anything is as it should not be.
+/// If any check fails.
 pub(super) fn play(script: &Script, fails: &[Fails]) -> usize {
     let disk = SimDisk::new(script.seed);
     disk.plan(plan_of(fails));
@@ -51,7 +51,7 @@ pub(super) fn play(script: &Script, fails: &[Fails]) -> usize {
     if let Some((store, threads)) = process {
         let may_fail = failed.iter().any(|call| call.operation == Operation::Read)
             || fails.iter().any(|one| one.times == Times::Always)
-            // The second may still be to come: it then meets these reads.
+            // The second failure may still be pending and then hits these reads.
             || fails.len() > 1;
         if !is_unread {
             check_reads(&past, &store, may_fail);
@@ -70,13 +70,13 @@ pub(super) fn play(script: &Script, fails: &[Fails]) -> usize {
     failed.len()
 }
 
-/// While the system is up, writes that are gone from its memory are damage and not a torn end.
+/// While the system is up, pages lost from its memory count as damage, not as a torn end.
 fn crash_of(fails: &[Fails], crash: Crash) -> Crash {
     let is_reverted = fails.iter().any(|one| one.failed_sync == FailedSync::Reverted);
     if is_reverted { Crash::Power } else { crash }
 }
 
-/// Every error is of a kind that may be, and names a call that failed.
+/// Every error is of an allowed kind, and names a call that failed.
 fn check_errors(script: &Script, errors: &[Error], failed: &[&Call]) {
     for error in errors {
         let Some((file, offset)) = place_in(error) else {
@@ -86,7 +86,7 @@ fn check_errors(script: &Script, errors: &[Error], failed: &[&Call]) {
         let is_it = |call: &&&Call| {
             let is_file = call.file.map_or(file == "simulated", |one| one.to_string() == file);
             let has_offset = matches!(call.operation, Operation::Read | Operation::Write);
-            // What is read ahead is read again, block by block.
+            // Read-ahead is read again, block by block.
             let is_place = !has_offset
                 || offset
                     .is_none_or(|offset| (call.offset..call.offset + call.bytes.max(1)).contains(&offset));
@@ -97,18 +97,18 @@ fn check_errors(script: &Script, errors: &[Error], failed: &[&Call]) {
     }
 }
 
-/// What was acknowledged is read, and nothing else, though calls still fail; a read may say that it failed.
+/// Reads return exactly the acknowledged writes, even while calls fail; a read may report a failure.
 fn check_reads(past: &Past, store: &Store, may_fail: bool) {
     match try_found(store, Care::All) {
         Ok(found) => {
-            // What a latched store has inserted it has acknowledged.
+            // Every write in a latched store's memtable was acknowledged.
             place_of(&past.model, &found, Bounds::now(&past.model.known));
         }
         Err(error) => assert!(may_fail && matches!(error, Error::Io { .. }), "reads do not go on: {error}"),
     }
 }
 
-/// A store that was not latched goes on; one that was says so.
+/// A store that was not latched goes on; a latched one says so.
 fn go_on(
     stage: &Stage<'_>,
     (store, threads): (&Arc<Store>, &Arc<SimThreads>),
@@ -132,7 +132,7 @@ fn go_on(
     past
 }
 
-/// The process ends in one way or another, and the next finds what it should.
+/// Ends the process in one of several ways; the next one must find the expected state.
 fn end(
     disk: &Arc<SimDisk>,
     (store, threads): (Arc<Store>, Arc<SimThreads>),
@@ -150,14 +150,14 @@ fn end(
     let turn = fails.first().map_or(0, |one| one.call) + script.seed;
     let crash = crash_of(fails, [Crash::Process, Crash::Process, Crash::Power][turn as usize % 3]);
     if turn.is_multiple_of(3) {
-        // What it says of the failure was told.
+        // The failure was reported before.
         let _ = store.close();
     }
     disk.kill(|| drop((store, threads)));
     look_after(disk, script, fails, past, crash);
 }
 
-/// What a process finds after a crash.
+/// Checks the state that a process finds after a crash.
 fn look_after(disk: &Arc<SimDisk>, script: &Script, fails: &[Fails], past: &Past, crash: Crash) {
     let seed = script.seed ^ fails.first().map_or(0, |one| one.call);
     let after = disk.fork();
@@ -168,18 +168,18 @@ fn look_after(disk: &Arc<SimDisk>, script: &Script, fails: &[Fails], past: &Past
     examiner.check(&after, Bounds::of(&past.model.known, crash), crash);
 }
 
-/// The calls of a script, played as it is with failures, and none of which fails.
+/// The calls of a script that is played as with failures, but without any.
 fn calls_of(script: &Script) -> Vec<Operation> {
     let disk = SimDisk::new(script.seed);
     disk.start_log();
     let mut stage = Stage::new(&disk, &|_| {});
     stage.ends_when_latched = true;
-    // The process of its end is there until the log is read, and no call of its drop is in it.
+    // The last process stays until the log is read, so the log has no calls of its drop.
     let _played = stage.play(script);
     disk.log().iter().map(|call| call.operation).collect()
 }
 
-/// The first call of a script that fails in the way of `like` and should not.
+/// The first call of a script whose failure in the way of `like` breaks a check.
 pub(super) fn first_failure(script: &Script, like: &[Fails]) -> Option<Case> {
     let first = like.first()?;
     let calls = caught(|| calls_of(script)).ok()?.len() as u64;
@@ -191,8 +191,8 @@ pub(super) fn first_failure(script: &Script, like: &[Fails]) -> Option<Case> {
     })
 }
 
-/// Every call of `takes`, or every call at all, of the scenarios fails in each of the ways, alone; how many
-/// runs that were.
+/// Fails every call of `takes`, or every call if it is empty, of the scenarios in each of the ways, one at a
+/// time. Returns the number of runs.
 fn fail_each(scenarios: &'static [Scenario], takes: &[Operation], ways: &[Way]) -> u64 {
     let mut runs = 0;
     for (scenario, seed) in scenarios.iter().flat_map(|one| seeds(0..1).map(move |seed| (one, seed))) {
@@ -217,7 +217,7 @@ fn run_one(script: &Script, fails: Vec<Fails>) {
     }
 }
 
-/// What fails, how often, and what a sync leaves.
+/// The failure, how often it happens, and the effect of a failed sync.
 type Way = (Failure, Times, FailedSync);
 
 const KEPT: FailedSync = FailedSync::Readable;
@@ -233,20 +233,20 @@ const CHANGES: [Operation; 5] =
 const LOOKS: [Operation; 5] =
     [Operation::CreateDirectory, Operation::Exists, Operation::Lock, Operation::List, Operation::Length];
 
-/// What is done in every run of the tests.
+/// The scenarios of every test run.
 fn always() -> &'static [Scenario] {
     &SCENARIOS[..ALWAYS_COUNT]
 }
 
-/// Every read of every scenario fails, once, it and all reads after it, and it with everything after it.
+/// Every read of every scenario fails: once, with all later reads, and with all later calls.
 #[test]
 fn f06_every_read_fails() {
     let runs = fail_each(always(), &[Operation::Read], &[ONCE, ALIKE, ALWAYS]);
     assert!(runs > 1000, "{runs}");
 }
 
-/// Every write, creation, change of a name and look at the directory fails: once, it and those alike, and
-/// with everything after it.
+/// Every write, creation, rename and directory listing fails: once, with all later calls of the same kind,
+/// and with all later calls.
 #[test]
 fn f07_every_write_fails() {
     let changes = fail_each(always(), &CHANGES, &[ONCE, ALIKE]);
@@ -254,8 +254,8 @@ fn f07_every_write_fails() {
     assert!(changes > 4000 && looks > 300, "{changes}, {looks}");
 }
 
-/// Every sync fails, and the next of the same file succeeds; what it lost is read as written, or as it was.
-/// And it and all syncs after it.
+/// Every sync fails and the next of the same file succeeds; the lost pages read as written, or as before.
+/// Also, every sync fails with all later syncs.
 #[test]
 fn f08_every_sync_fails() {
     let files = fail_each(always(), &[Operation::Sync], &[ONCE, REVERTED, ALIKE]);
@@ -263,21 +263,21 @@ fn f08_every_sync_fails() {
     assert!(files > 2000 && names > 300, "{files}, {names}");
 }
 
-/// Every write and creation finds the disk full, once, and it and all after it until there is space again.
+/// Every write and creation finds the disk full: once, and with all later ones until there is space again.
 #[test]
 fn f09_every_write_finds_the_disk_full() {
     let runs = fail_each(always(), &[Operation::Write, Operation::Create], &FULL);
     assert!(runs > 3000, "{runs}");
 }
 
-/// Every call finds no descriptor left, once.
+/// Every call finds no free descriptor, once.
 #[test]
 fn f10_every_call_finds_no_descriptor() {
     let runs = fail_each(always(), &[], &[NO_DESCRIPTOR]);
     assert!(runs > 4000, "{runs}");
 }
 
-/// Every call of every scenario there is, in every way.
+/// Every call of every scenario fails, in every way.
 #[test]
 #[ignore = "on request: as long as one likes"]
 fn torture_fails_one_by_one() {
@@ -287,7 +287,7 @@ fn torture_fails_one_by_one() {
     println!("torture: {runs} runs with a failure");
 }
 
-/// Two calls that fail, of every scenario, in any two ways.
+/// Two calls of every scenario fail, in any two ways.
 #[test]
 #[ignore = "on request: as long as one likes"]
 fn torture_fails_in_pairs() {

@@ -1,6 +1,6 @@
-//! Calls that fail: what was not done is not acknowledged, what was is there after reopening; a device that
-//! fails under log, manifest or STORE latches the store, a full disk clears by itself, a failed read fails
-//! only what needed it.
+//! Failing calls. A write that was not made is not acknowledged, and an acknowledged one is found after
+//! reopening. A device failure of the log, manifest or STORE latches the store. A full disk clears by itself.
+//! A failed read fails only the operation that needed it.
 
 use crate::base::error::Error;
 use crate::base::id::{FileKind, ItemKind};
@@ -53,8 +53,8 @@ fn put(store: &Store) -> Result<(), Error> {
     store.write(&items, None)
 }
 
-/// The end of a run in which something failed: by `crash`, or by closing. Then the store opens and holds what
-/// it should.
+/// Ends a run in which a call failed, by `crash` or by closing. Then checks that the store opens and holds
+/// the expected writes.
 fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
     let mut run = run;
     let model = std::mem::take(&mut run.past.model);
@@ -69,7 +69,7 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
             if crash == Crash::Power { known.synced } else { known.acked }
         }
         None => {
-            // What it says of the failure was seen by the writers.
+            // The writers saw the failure that this reports.
             let _ = setting.store.close();
             setting.disk.plan(Plan::default());
             let closed = setting.disk.fork();
@@ -79,13 +79,13 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
         }
     };
     examiner.check(&disk, Bounds { least, most: known.submitted }, crash.unwrap_or(Crash::Process));
-    // The process that saw the failure ends as it may.
+    // The process that saw the failure may end in any way.
     setting.disk.plan(Plan::default());
-    // What it says of the failure was seen by the writers.
+    // The writers saw the failure that this reports.
     let _ = setting.store.close();
 }
 
-/// A workload in which one call of the disk fails, for calls all over it.
+/// A workload in which the disk call number `index` fails. Returns whether any call failed.
 fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: FailedSync, index: u64) -> bool {
     let _told = Told { what: format!("seed {seed}, {select:?}, {failure:?}, {failed_sync:?}, call {index}") };
     let setting = Setting::new(seed);
@@ -109,7 +109,7 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
             assert!(!run.past.errors.is_empty() || setting.store.work.error(0, |_| true).is_some());
             assert!(matches!(put(&setting.store), Err(Error::Latched { .. })), "after {call}");
         } else {
-            // A commit was told, or the background: its work is done by now, or tried again.
+            // The failure went to a commit or to background work, which by now has finished or is retried.
             (0..5).for_each(|_| run.leap());
             assert!(put(&setting.store).is_ok(), "after {call}");
             setting.store.settle().expect("it goes on");
@@ -120,14 +120,14 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
     }
     let crash = match failed_sync {
         FailedSync::Readable => [None, Some(Crash::Process), Some(Crash::Power)][rng.index(3)],
-        // While the system is up, writes that are gone from its memory are damage and not a torn end.
+        // While the system is up, pages lost from its memory count as damage, not as a torn end.
         FailedSync::Reverted => Some(Crash::Power),
     };
     examine(&setting, run, crash, rng.u64());
     failed.is_some()
 }
 
-/// Runs of fail_somewhere at every so many calls, until there are no more calls to fail.
+/// Runs `fail_somewhere` at every `step`-th call, until there are no more calls to fail.
 fn fail_everywhere(select: Select, failure: Failure, failed_sync: FailedSync, step: u64) {
     let mut count = 0;
     for seed in seeds(0..6) {
@@ -145,21 +145,20 @@ fn of(operation: Operation, kind: Option<FileKind>) -> Select {
     Select { operation: Some(operation), kind }
 }
 
-/// A device that fails once, at any call.
+/// A device failure at any one call.
 #[test]
 fn f07_any_call_may_fail() {
     fail_everywhere(Select::ANY, Failure::Io, FailedSync::Readable, 5);
 }
 
-/// A disk that is full for once, at any write or creation.
+/// A full disk at any one write or creation.
 #[test]
 fn f09_any_write_may_find_the_disk_full() {
     fail_everywhere(of(Operation::Write, None), Failure::Full, FailedSync::Readable, 4);
     fail_everywhere(of(Operation::Create, None), Failure::Full, FailedSync::Readable, 1);
 }
 
-/// A sync that fails, while the next one of the same file would succeed: its pages are believed to be
-/// nowhere.
+/// A sync fails, while the next one of the same file would succeed: the store must not trust its pages.
 #[test]
 fn f08_any_sync_may_fail() {
     for failed_sync in [FailedSync::Readable, FailedSync::Reverted] {
@@ -168,14 +167,14 @@ fn f08_any_sync_may_fail() {
     fail_everywhere(of(Operation::SyncDirectory, None), Failure::Io, FailedSync::Readable, 1);
 }
 
-/// Reads that fail once, by readers and merges.
+/// Reads of readers and merges fail once.
 #[test]
 fn f06_any_read_may_fail() {
     fail_everywhere(of(Operation::Read, Some(FileKind::Table)), Failure::Io, FailedSync::Readable, 2);
 }
 
-/// While nothing more fits on the disk writes are refused with `Full` and reads go on; then all is well
-/// again.
+/// While the disk is full, writes are refused with `Full` and reads go on. Once there is space, writes
+/// succeed again.
 #[test]
 fn f09_a_full_disk_clears() {
     let mut refused_count = 0;
@@ -203,7 +202,7 @@ fn f09_a_full_disk_clears() {
     assert!(refused_count > 0, "the disk was never full");
 }
 
-/// A read that fails is told to its reader, who may try again; nothing else notices.
+/// A failed read is reported to its reader, which may retry; no other operation notices.
 #[test]
 fn f06_a_failed_read_is_its_readers() {
     let setting = Setting::new(1);
@@ -218,12 +217,12 @@ fn f06_a_failed_read_is_its_readers() {
     run.check_now();
 }
 
-/// A get that waits for two runs at once, and fails since the newer one's block could not be read, reads the
-/// other's to its end: somebody may have come to wait for that.
+/// A get waits for two runs at once and fails because the newer run's block could not be read. It still
+/// completes the other read, because another caller may wait for that.
 #[test]
 fn f06_a_failed_get_leaves_no_read_undone() {
     let mut failed_count = 0;
-    // Of these seeds gets wait for two runs.
+    // With these seeds, gets read two runs in parallel.
     for seed in (2..100).step_by(5) {
         let disk = SimDisk::new(seed);
         let opened = || open(&disk, None, seed, 64 << 20).expect("opens").0;

@@ -1,5 +1,5 @@
-//! Memory of a whole store: what merges leave of the cache, how they wait for memory, and what gets cost at
-//! several ratios of data to memory.
+//! Memory of a whole store: the cached blocks that survive merges, waits of merges for memory, and the cost
+//! of gets at several ratios of data to memory.
 
 use crate::base::id::ItemKind;
 use crate::base::sync::{Arc, Ordering};
@@ -30,7 +30,7 @@ fn put(store: &Store, keyspace: &Keyspace, indexes: impl Iterator<Item = u64>) {
     }
 }
 
-/// Reads of the device by gets of these; each finds its value, or none if there is none.
+/// Device reads of gets of these items. Each get must find its value, or none for an absent item.
 fn reads_of(store: &Store, keyspace: &Keyspace, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
     let before = store.blocks.counts.block_reads.load(Ordering::Relaxed);
     for index in indexes {
@@ -42,14 +42,14 @@ fn reads_of(store: &Store, keyspace: &Keyspace, count: u64, indexes: impl Iterat
     store.blocks.counts.block_reads.load(Ordering::Relaxed) - before
 }
 
-/// The roles add up to the budget at most.
+/// Checks that the roles stay within their limits and the budget.
 fn assert_within_budget(store: &Store) {
     let memory = store.stats().memory;
     assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
     assert!(memory.roles.iter().all(|role| role.bytes <= role.limit_bytes), "{memory:?}");
 }
 
-/// A store in which all of so many items are in one run.
+/// A store with `count` items, all in one run.
 fn settled(memory_bytes: u64, count: u64) -> (Arc<Store>, Arc<Keyspace>) {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, None, 1, memory_bytes).expect("made");
@@ -59,7 +59,7 @@ fn settled(memory_bytes: u64, count: u64) -> (Arc<Store>, Arc<Keyspace>) {
     (store, keyspace)
 }
 
-/// What was cached is so after a merge of all of it; what was not is not.
+/// Cached items stay cached after a merge of all of them; uncached ones stay uncached.
 #[test]
 fn a_merge_does_not_empty_the_cache() {
     const COUNT: u64 = 8_000;
@@ -79,9 +79,9 @@ fn a_merge_does_not_empty_the_cache() {
     store.close().expect("no fault");
 }
 
-/// Device reads a get at data : memory of 10 and 100, memory being what the cache has: filters and fences all
-/// pinned, so that an absent key costs nothing and a present one its block; or few of them, so that a present
-/// key costs a page of fences beside, and an absent one the same, or its filter's page.
+/// Device reads per get at ratios of data to cache memory of 10 and 100. At 10, filters and fences are all
+/// pinned: an absent key costs no read and a present one its block. At 100, few of them are: a present key
+/// also costs a page of fences, and an absent one the same, or its filter's page.
 #[test]
 fn gets_cost_what_memory_does_not_hold() {
     for (memory_bytes, count, present, absent) in
@@ -107,7 +107,7 @@ fn gets_cost_what_memory_does_not_hold() {
     }
 }
 
-/// A merge that other merges have the memory for waits, and one may always run.
+/// A merge waits while other merges hold the memory; one merge may always run.
 #[test]
 fn merges_wait_for_memory() {
     let (store, _) = settled(1 << 20, 10);

@@ -1,5 +1,5 @@
-//! What the store must hold: every prefix of the joint order of commits and catalog changes as a fingerprint,
-//! and what is known at a moment of which prefixes may be found.
+//! The expected contents of the store: a fingerprint for every prefix of the joint order of commits and
+//! catalog changes, and the bounds of the prefixes that may be found at a moment.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, RangeInclusive};
@@ -10,7 +10,7 @@ use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 
-/// Keyspaces one run may make, dropped ones included.
+/// Most keyspaces that one run makes, dropped ones included.
 pub(super) const SPACES_COUNT_MAX: usize = 16;
 
 /// Names of keyspaces and their indices.
@@ -21,9 +21,9 @@ pub(super) type Names = BTreeMap<String, usize>;
 pub(super) struct State {
     /// Contents of every keyspace ever made, by its index.
     sums: [u64; SPACES_COUNT_MAX],
-    /// And its settings.
+    /// Settings of every keyspace ever made, by its index.
     settings: [u64; SPACES_COUNT_MAX],
-    /// Those that there are.
+    /// The keyspaces that exist.
     names: Arc<Names>,
 }
 
@@ -36,7 +36,7 @@ impl Index<usize> for State {
 }
 
 impl State {
-    /// Whether these keyspaces were found, and no others.
+    /// Whether exactly these keyspaces were found.
     fn is(&self, found: &[FoundKeyspace]) -> bool {
         let is_one = |(one, (name, space)): (&FoundKeyspace, (&String, &usize))| {
             one.name == *name && one.sum == self.sums[*space] && one.settings == self.settings[*space]
@@ -45,7 +45,7 @@ impl State {
     }
 }
 
-/// A keyspace of a disk, with fingerprints of its contents and its settings.
+/// A keyspace found on a disk, with fingerprints of its contents and its settings.
 #[derive(Clone, Debug)]
 pub(super) struct FoundKeyspace {
     pub(super) name: String,
@@ -53,7 +53,7 @@ pub(super) struct FoundKeyspace {
     pub(super) settings: u64,
 }
 
-/// One item's part of a fingerprint: exclusive or over all items is the keyspace's.
+/// The fingerprint of one item; the exclusive or over all items is the keyspace's.
 pub(super) fn fingerprint(key: &[u8], value: &[u8]) -> u64 {
     xxh3_64_with_seed(value, xxh3_64_with_seed(key, 1)).max(1)
 }
@@ -66,8 +66,8 @@ pub(super) fn settings_fingerprint(settings: &KeyspaceSettings) -> u64 {
         .fold(1, |sum, (setting, value)| xxh3_64_with_seed(&value.to_le_bytes(), sum ^ setting.id as u64))
 }
 
-/// A write as the model applies it: keyspace index, key, fingerprint or 0 for a deletion; where a deletion of
-/// a range ends, which is empty if it has no end.
+/// A write as the model applies it: the keyspace's index, the key, and the value's fingerprint or 0 for a
+/// deletion. For a range deletion it has the end, which is empty if there is no upper bound.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) space: usize,
@@ -76,28 +76,28 @@ pub(super) struct Write {
     pub(super) range_end: Option<Vec<u8>>,
 }
 
-/// What a crash now must leave and may leave.
+/// The writes that a crash now must keep and those it may keep.
 #[derive(Clone, Default, Debug)]
 pub(in crate::engine) struct Known {
-    /// Writes acknowledged at all: prefixes are counted in writes.
+    /// Acknowledged writes. Prefixes are counted in writes.
     pub(super) acked: usize,
     /// Writes acknowledged as durable.
     pub(super) synced: usize,
-    /// Writes handed to the log.
+    /// Writes submitted to the log.
     pub(super) submitted: usize,
-    /// Checkpoints, begun or made.
+    /// Checkpoints, begun or complete.
     pub(super) copies: Vec<Copied>,
     /// The step under way.
     pub(super) step: usize,
 }
 
-/// A checkpoint, and what it holds.
+/// A checkpoint, and the bounds of its contents.
 #[derive(Clone, Debug)]
 pub(super) struct Copied {
     pub(super) path: &'static str,
     /// Writes acknowledged when the call began.
     pub(super) least: usize,
-    /// Once the call has returned: writes handed to the log by then.
+    /// Writes submitted to the log when the call returned; `None` before that.
     pub(super) most: Option<usize>,
 }
 
@@ -105,14 +105,14 @@ pub(super) struct Copied {
 pub(super) struct Model {
     /// The state after each prefix of the commit order.
     states: Vec<State>,
-    /// Contents after all of it, and of each keyspace ever made.
+    /// Contents of each keyspace ever made, after all writes.
     contents: Vec<BTreeMap<Vec<u8>, u64>>,
-    /// What each write replaced, to take it back.
+    /// The items that each write replaced, to undo it.
     replaced: Vec<Vec<(usize, Vec<u8>, u64)>>,
     pub(super) trees: Vec<TreeId>,
     pub(super) known: Known,
     /// States with writes that a full disk refused, by their place. The first page of such a write may reach
-    /// the device and what was written over it may not.
+    /// the device while the write that replaced it does not.
     refused: Vec<(usize, State)>,
 }
 
@@ -121,7 +121,7 @@ impl Model {
         Model { states: vec![State::default()], ..Model::default() }
     }
 
-    /// A keyspace is about to be made: its index.
+    /// Adds a keyspace that is about to be made; returns its index.
     pub(super) fn add_space(&mut self) -> usize {
         self.trees.push(TreeId { keyspace: KeyspaceId(0), partition: PartitionId(0) });
         self.contents.push(BTreeMap::new());
@@ -129,8 +129,8 @@ impl Model {
         self.trees.len() - 1
     }
 
-    /// The next change of the catalog in the joint order: the keyspaces that there are after it, and the
-    /// settings of one. Its place counts from 1.
+    /// Submits the next catalog change of the joint order: the keyspaces after it, and the new settings of
+    /// one. Returns its place, counted from 1.
     pub(super) fn submit_names(&mut self, names: &Names, set: Option<(usize, &KeyspaceSettings)>) -> usize {
         let mut state = self.states.last().expect("there is the empty one").clone();
         state.names = Arc::new(names.clone());
@@ -147,7 +147,7 @@ impl Model {
         self.known.submitted
     }
 
-    /// The next write in commit order is handed to the log. Its place counts from 1.
+    /// Submits the next write of the commit order. Returns its place, counted from 1.
     pub(super) fn submit(&mut self, writes: &[Write]) -> usize {
         let mut state = self.states.last().expect("there is the empty one").clone();
         let mut replaced = Vec::new();
@@ -175,7 +175,7 @@ impl Model {
         self.push(state, replaced)
     }
 
-    /// The last writes did not get into the log after all: `count` are left.
+    /// Undoes the last writes, which did not get into the log: `count` are left.
     pub(super) fn take_back(&mut self, count: usize) {
         while self.replaced.len() > count {
             let replaced = self.replaced.pop().expect("there are more");
@@ -191,8 +191,8 @@ impl Model {
         self.known.submitted = count;
     }
 
-    /// A process has found the first `count` writes and no others, with these keyspaces: that is durable, and
-    /// all there is.
+    /// A process has found exactly the first `count` writes, with these keyspaces: they are durable, and the
+    /// others are gone.
     pub(super) fn found(&mut self, count: usize, names: &Arc<Names>) {
         self.take_back(count);
         self.refused.clear();
@@ -200,17 +200,17 @@ impl Model {
         (self.known.acked, self.known.synced) = (count, count);
     }
 
-    /// The store after the first `place` writes.
+    /// The state after the first `place` writes.
     pub(super) fn state(&self, place: usize) -> &State {
         &self.states[place]
     }
 
-    /// Writes handed to the log.
+    /// Writes submitted to the log.
     pub(super) fn writes_count(&self) -> usize {
         self.replaced.len()
     }
 
-    /// The one prefix of a length within `lengths` that was found, and the keyspaces there are.
+    /// The one prefix of a length within `lengths` that was found, and its keyspaces.
     pub(super) fn prefix_of(
         &self,
         found: &[FoundKeyspace],

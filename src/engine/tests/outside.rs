@@ -1,4 +1,4 @@
-//! What comes from outside and fails: memory, threads, clocks.
+//! Failures of the environment: memory, threads, clocks.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::play::{Played, Script, Stage};
 use super::run::{Run, open_in};
 use super::scenario::{ALWAYS_COUNT, SCENARIOS, Scenario, named};
 
-/// Memory of which the region of a number, and perhaps every one after it, is refused.
+/// Memory that refuses the regions of a range of numbers.
 struct Scarce {
     inner: Arc<dyn Memory>,
     asked: Arc<AtomicU64>,
@@ -29,7 +29,7 @@ impl Memory for Scarce {
     }
 }
 
-/// A script with such memory; how many regions it asked for.
+/// Plays a script with such memory; returns the number of regions it asked for.
 fn play_scarce(script: &Script, refused: std::ops::Range<u64>) -> u64 {
     let (disk, asked) = (SimDisk::new(script.seed), Arc::new(AtomicU64::new(0)));
     let change = |env: &mut Env| {
@@ -48,7 +48,7 @@ fn play_scarce(script: &Script, refused: std::ops::Range<u64>) -> u64 {
         let read = try_found(&store, Care::All).expect("reads go on");
         place_of(&past.model, &read, Bounds::now(&past.model.known));
         assert!(store.writer.latched().is_none(), "memory latches nothing");
-        // There is memory again.
+        // From here on there is memory again.
         asked.store(u64::MAX / 2, Ordering::Relaxed);
         let storage = Arc::clone(&stage.storage);
         let mut run = Run::after(&store, &threads, storage, Arc::clone(&stage.known), past);
@@ -69,8 +69,8 @@ fn always() -> impl Iterator<Item = &'static Scenario> {
     SCENARIOS.iter().take(ALWAYS_COUNT).filter(|one| !one.may_be_full)
 }
 
-/// Every region of memory that a scenario asks for is refused, alone and with all after it: an error that
-/// says what it was for, or less cache; reads go on, and writes once there is memory.
+/// Every region of memory that a scenario asks for is refused, alone and with all later ones. The result is
+/// an error that names its purpose, or a smaller cache. Reads go on, and writes do once there is memory.
 #[test]
 fn f10_every_region_of_memory_is_refused() {
     let mut runs = 0;
@@ -87,7 +87,7 @@ fn f10_every_region_of_memory_is_refused() {
     assert!(runs > 200, "{runs}");
 }
 
-/// What is refused is told as an error of its own and takes nothing with it: by name, F20's part of memory.
+/// A refusal of memory is an error of its own and damages nothing: by name, F20's part of memory.
 #[test]
 fn f20_memory_for_a_store_is_refused() {
     let script = Script::new(named("leveled").expect("it is one"), 1);
@@ -102,7 +102,7 @@ fn f20_memory_for_a_store_is_refused() {
     store.close().expect("nothing fails");
 }
 
-/// Threads of which the one of a number is not given.
+/// Threads that refuse to start the one of a given number.
 struct Few {
     inner: Arc<dyn Threads>,
     left: AtomicU64,
@@ -130,7 +130,7 @@ impl Threads for Few {
     }
 }
 
-/// A thread that is not given keeps the store from being opened, and leaves it as it was for the next.
+/// A thread that cannot start keeps the store from opening, and leaves it unchanged for the next opening.
 #[test]
 fn f10_every_thread_is_refused() {
     for number in 0..2 {
@@ -146,18 +146,18 @@ fn f10_every_thread_is_refused() {
     }
 }
 
-/// How a clock on the wall goes wrong.
+/// The fault of a wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Wall {
-    /// It stands.
+    /// The clock stands still.
     Still,
-    /// Each look finds it a day earlier.
+    /// Each look finds the clock a day earlier.
     Backward,
-    /// Each look finds it years later.
+    /// Each look finds the clock years later.
     Forward,
-    /// It leaps to and fro, over decades.
+    /// The clock leaps back and forth over decades.
     Leaps,
-    /// It says 1970.
+    /// The clock says 1970.
     Zero,
 }
 
@@ -185,8 +185,8 @@ impl Clock for Wrong {
     }
 }
 
-/// Clocks on the wall that go back, forward by years, stand or leap: merges come early or late, nothing is
-/// lost, nothing that was deleted returns, and nothing waits for ever.
+/// Wall clocks go back, forward by years, stand or leap. Merges come early or late. No write is lost, no
+/// deleted key returns, and no call waits forever.
 #[test]
 fn f17_clocks_on_the_wall_go_wrong() {
     let mut states = BTreeMap::new();
@@ -215,7 +215,7 @@ fn f17_clocks_on_the_wall_go_wrong() {
     assert!(states.len() == 5 && states.values().all(|count| *count >= 7), "{states:?}");
 }
 
-/// A value for experiments is refused by name without the feature that they need.
+/// An experimental value is refused by name without the feature that it needs.
 #[test]
 fn values_of_the_lab_are_refused_without_it() {
     let asked = StoreSettings { io: 4, ..StoreSettings::default() };

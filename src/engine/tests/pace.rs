@@ -1,5 +1,5 @@
-//! Pacing in the simulator's time: merges keep to the cap and end, nothing else waits for them; a tree that
-//! cannot be merged slows its own writers only.
+//! Pacing in simulated time. Merges keep to the cap and end, and no other work waits for them. A tree that
+//! cannot be merged slows only its own writers.
 
 use crate::base::error::Error;
 use crate::base::id::{FileKind, ItemKind};
@@ -17,7 +17,7 @@ use crate::engine::publish::keyspace::Keyspace;
 const SECOND_NS: u64 = 1_000_000_000;
 const VALUE_BYTES: usize = 100;
 
-/// A store under a cap, and what it runs on.
+/// A store under a cap, and its environment.
 struct Capped {
     disk: Arc<SimDisk>,
     store: Arc<Store>,
@@ -51,7 +51,7 @@ impl Capped {
         self.store.write(&items, None).expect("nothing fails");
     }
 
-    /// Flushed runs, each over all keys.
+    /// Flushes `runs` runs, each over all keys.
     fn put_runs(&self, keyspace: &Keyspace, runs: u64, items: u64) {
         for run in 0..runs {
             (0..items).for_each(|number| self.put(&[keyspace], run * items + number));
@@ -72,7 +72,7 @@ impl Capped {
         work.merge_read_bytes.load(Ordering::Relaxed) + work.merge_write_bytes.load(Ordering::Relaxed)
     }
 
-    /// Lets time pass, and workers with it.
+    /// Lets time pass and workers run.
     fn pass(&self, ns: u64) {
         let (never, end_ns) = (Event::new(), self.now_ns() + ns);
         while self.now_ns() < end_ns {
@@ -81,7 +81,7 @@ impl Capped {
     }
 }
 
-/// Merges that are waited for take the time that the cap gives them, and go on to their end.
+/// Merges that a caller waits for take the time that the cap gives them, and end.
 #[test]
 fn asked_for_merges_keep_to_the_cap() {
     const CAP: u64 = 200_000;
@@ -94,7 +94,7 @@ fn asked_for_merges_keep_to_the_cap() {
         capped.store.settle().expect("nothing fails");
         let bytes = capped.moved_bytes() - before;
         assert!(bytes > 1_000_000, "{bytes}");
-        // Up to a fifth is headers and padding, and what was saved up.
+        // Up to a fifth is headers, padding and saved-up rate.
         let least_ns = bytes * 4 / 5 * SECOND_NS / CAP;
         let took_ns = capped.now_ns() - began_ns;
         assert!((least_ns..3 * least_ns).contains(&took_ns), "{bytes} bytes in {took_ns} ns");
@@ -104,7 +104,7 @@ fn asked_for_merges_keep_to_the_cap() {
     }
 }
 
-/// Under a cap that lets nothing through, writes and flushes go on, and closing waits for no merge.
+/// Under a cap that lets no byte through, writes and flushes go on, and closing waits for no merge.
 #[test]
 fn nothing_waits_for_a_merge_that_waits() {
     for seed in 0..3 {
@@ -118,7 +118,7 @@ fn nothing_waits_for_a_merge_that_waits() {
         capped.store.close().expect("nothing fails");
         let took_ns = capped.now_ns() - began_ns;
         assert!(took_ns < SECOND_NS / 10, "{took_ns} ns");
-        // What was not done is done by the next that opens it.
+        // The next opening does the remaining merges.
         let (env, _threads) = sim_env(&capped.disk, seed);
         let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };
         let store = Store::open(env, OpenOptions::new(settings, Mode::Existing)).expect("opens");
@@ -127,7 +127,7 @@ fn nothing_waits_for_a_merge_that_waits() {
     }
 }
 
-/// A merge of a keyspace that is dropped ends at once, however long it was to wait.
+/// A merge of a dropped keyspace ends at once, however long its pause.
 #[test]
 fn a_merge_of_a_dropped_keyspace_is_given_up() {
     for seed in 0..3 {
@@ -144,7 +144,8 @@ fn a_merge_of_a_dropped_keyspace_is_given_up() {
     }
 }
 
-/// Without a cap a store at rest ends its merges by itself, at the least rate; asked for, they do not wait.
+/// Without a cap, a store at rest completes its merges by itself, at the least rate. Merges that a caller
+/// waits for do not pause.
 #[test]
 fn a_store_at_rest_ends_its_merges() {
     for seed in 0..3 {
@@ -162,7 +163,7 @@ fn a_store_at_rest_ends_its_merges() {
     }
 }
 
-/// Merges are slower while readers keep the device busy, and no longer.
+/// Merges are slower while readers keep the device busy, and only then.
 #[test]
 fn merges_yield_to_busy_readers() {
     let free = Capped::new(0, 0);
@@ -182,8 +183,8 @@ fn merges_yield_to_busy_readers() {
     free.store.close().expect("nothing fails");
 }
 
-/// Where a damaged table stops the merges of one keyspace, those who write to it are slowed more and more,
-/// and nobody else is at all; a batch pays for what it puts there.
+/// A damaged table stops the merges of one keyspace. Its writers are slowed more and more, and no other
+/// writer is slowed. A batch pays for its items in that keyspace.
 #[test]
 fn a_tree_that_cannot_merge_slows_its_own_writers() {
     const PUTS: u64 = 20;
@@ -211,7 +212,7 @@ fn a_tree_that_cannot_merge_slows_its_own_writers() {
         let pressures: Vec<u64> = world.store.stats().keyspaces.iter().map(|one| one.pressure).collect();
         assert_eq!(pressures, [1000, 0]);
 
-        // A byte costs ten microseconds at the most.
+        // A byte costs ten microseconds at most.
         let own_ns = PUTS * (VALUE_BYTES as u64 + 8) * 9_990;
         (0..PUTS).for_each(|number| world.put(&[&ill], number));
         let alone_ns = world.delayed_ns() - delayed_ns;
@@ -219,7 +220,7 @@ fn a_tree_that_cannot_merge_slows_its_own_writers() {
         let batches_ns = world.delayed_ns() - delayed_ns - alone_ns;
         assert_eq!([alone_ns, batches_ns], [own_ns, own_ns]);
         assert!(world.now_ns() >= now_ns + alone_ns + batches_ns);
-        // It tells of the damage.
+        // The store reports the damage.
         assert!(matches!(world.store.close(), Err(Error::Corrupt(_))));
     }
 }

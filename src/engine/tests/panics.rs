@@ -1,4 +1,4 @@
-//! Background threads that panic, on real threads: what that comes to for those that wait.
+//! Panics of background threads, on real threads, and their effect on waiting callers.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::engine::reads::local;
 
 const KEYS: u64 = 400;
 const VALUE: [u8; 4000] = [7; 4000];
-/// What puts may write before one of them must have been told: more than all write buffers hold.
+/// Most puts before one must be refused: more than all write buffers hold.
 const PUTS_MAX: u64 = 100_000;
 
-/// A clock that panics when a thread of that name looks at it.
+/// A clock that panics when the named thread reads it.
 struct Panicky {
     inner: Arc<dyn Clock>,
     thread: &'static str,
@@ -48,7 +48,7 @@ impl Panicky {
     }
 }
 
-/// The store in `path`, some thread of which will panic.
+/// The store in `path`, with one thread that will panic.
 fn open(path: &Path, thread: &'static str) -> (Arc<Store>, Arc<Panicky>) {
     let settings = StoreSettings { memory_bytes: 32 << 20, ..StoreSettings::default() };
     let mut env = settings.env(path).expect("a system");
@@ -72,7 +72,7 @@ fn get(store: &Store, number: u64) -> Result<bool> {
     store.get(&keyspace, wanted, None, &mut NoTrace, |value| value.is_some())
 }
 
-/// A get that waits on no thread.
+/// A get that blocks no thread.
 async fn get_later(store: Arc<Store>, number: u64) -> Result<bool> {
     let (keyspace, key, mut later) = (store.keyspace("a")?, number.to_be_bytes(), None);
     poll_fn(|context| {
@@ -90,14 +90,14 @@ fn assert_told(thread: &str, result: Result<()>) {
     assert!(*named == thread && message.contains(&format!("planned for {thread}")), "{cause}");
 }
 
-/// Puts until one is refused, as one is that waits for room when the panic comes.
+/// Puts until one is refused, like a put that waits for room at the panic.
 fn put_until_told(store: &Store) -> Result<()> {
     (KEYS..PUTS_MAX).try_for_each(|number| put(store, number))
 }
 
-/// A panic of a background thread latches the store: writers that wait for room, flushes, compactions,
-/// futures and callbacks under way all end, with the panic's message where they are not answered; reads go
-/// on, `close` ends with the message, and the store opens again with every write that was acknowledged.
+/// A panic of a background thread latches the store. Writers that wait for room, flushes, compactions,
+/// futures and callbacks under way all end. Those without an answer end with the panic's message. Reads go on
+/// and `close` returns the message. The store opens again with every acknowledged write.
 #[test]
 fn a_panic_of_a_background_thread_latches_the_store() {
     for thread in ["trine-flush", "trine-merge", "trine-reads"] {
@@ -109,7 +109,7 @@ fn a_panic_of_a_background_thread_latches_the_store() {
         store.close().expect("closes");
         drop(store);
 
-        // Its cache is cold.
+        // The cache of this store is cold.
         let (store, clock) = open(&path, thread);
         put(&store, KEYS).expect("writes");
         clock.plan(true);
@@ -130,7 +130,7 @@ fn a_panic_of_a_background_thread_latches_the_store() {
         while answered.seen() < KEYS {
             store.wait(&answered, answered.seen());
         }
-        // Blocks that the thread had in its hands when it panicked are not read.
+        // Blocks that the thread was reading at the panic stay unread.
         for answer in &*answers.lock() {
             assert!(matches!(answer, Ok(true) | Err(Error::Io { .. })), "{answer:?}");
         }

@@ -1,6 +1,7 @@
-//! Plays a scenario on a simulated disk: its steps one after another, one process after another.
+//! Plays a scenario on a simulated disk: step after step, and process after process.
 //!
-//! A step draws from a generator of its own, so that one left out changes nothing of what the others draw.
+//! Each step draws from a random generator of its own, so that leaving a step out does not change the draws
+//! of the others.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Mutex};
@@ -15,16 +16,16 @@ use super::recorder::{Moment, Recorder};
 use super::run::{Act, Mix, Past, Run, open_in};
 use super::scenario::Scenario;
 
-/// A scenario with a seed, and perhaps less of it than there is.
+/// A scenario with a seed, and possibly reduced.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) scenario: &'static Scenario,
     pub(super) seed: u64,
-    /// The steps that are taken, in order; `None`: all.
+    /// The steps to take, in order; `None`: all.
     pub(super) keep: Option<Vec<usize>>,
     pub(super) keys_count: Option<u64>,
     pub(super) value_bytes: Option<usize>,
-    /// The sync of this number is not made, and said to be: a store on a disk that lies.
+    /// The number of a sync that is reported and not made: a store on a lying disk.
     pub(super) lost_sync: Option<u64>,
 }
 
@@ -42,7 +43,7 @@ impl Script {
         }
     }
 
-    /// All steps there are: random ones are one each.
+    /// All steps of the scenario, with each random step by itself.
     fn all(&self) -> Vec<Act> {
         let steps = self.scenario.acts.iter().flat_map(|act| match act {
             Act::Go(count) => vec![Act::Go(1); *count],
@@ -51,7 +52,7 @@ impl Script {
         steps.collect()
     }
 
-    /// The steps taken, by their numbers.
+    /// The steps taken, with their numbers.
     pub(super) fn steps(&self) -> Vec<(usize, Act)> {
         let all = self.all();
         match &self.keep {
@@ -61,29 +62,29 @@ impl Script {
     }
 }
 
-/// Where a script is played.
+/// The environment in which a script is played.
 pub(super) struct Stage<'d> {
     pub(super) disk: &'d Arc<SimDisk>,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) known: Arc<Mutex<Known>>,
-    /// Changes each process before it opens the store.
+    /// Changes the environment of each process before it opens the store.
     pub(super) change: &'d dyn Fn(&mut Env),
-    /// What ends the play before its end: a store that takes no more writes.
+    /// Ends the play early if the store takes no more writes.
     pub(super) ends_when_latched: bool,
 }
 
-/// What a play came to.
+/// The result of a play.
 pub(super) struct Played {
     pub(super) past: Past,
-    /// The last process: the store is open.
+    /// The last process, with the store open.
     pub(super) process: Option<(Arc<Store>, Arc<SimThreads>)>,
-    /// Why it did not open, if it did not.
+    /// The error if the store did not open.
     pub(super) refused: Option<Error>,
-    /// It opened, and what it found could not be read.
+    /// The store opened, and its contents could not be read.
     pub(super) is_unread: bool,
 }
 
-/// How one process of a play ends.
+/// The end of one process of a play.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Over,
@@ -97,7 +98,7 @@ impl<'d> Stage<'d> {
         Stage { disk, storage: disk.clone(), known, change, ends_when_latched: false }
     }
 
-    /// The next process; one that a call failed for is tried once more.
+    /// Opens the store in the next process; a failed opening is tried once more.
     fn open(&self, script: &Script, memory_bytes: u64, number: u64) -> Result<(Arc<Store>, Arc<SimThreads>)> {
         let seed = script.seed.wrapping_mul(1000) + number;
         let open = || {
@@ -143,7 +144,7 @@ impl<'d> Stage<'d> {
         unreachable!("a play has an end")
     }
 
-    /// What the next process finds is what the last one left.
+    /// Checks that the next process finds the state that the last one left.
     pub(super) fn resume(&self, past: &mut Past, store: &Store) -> Result<()> {
         let found = try_found(store, Care::Sums)?;
         let bounds = Bounds::of(&past.model.known, Crash::Process);
@@ -154,7 +155,7 @@ impl<'d> Stage<'d> {
         Ok(())
     }
 
-    /// The steps of one process.
+    /// Takes the steps of one process.
     fn live(
         &self,
         script: &Script,
@@ -192,15 +193,15 @@ impl<'d> Stage<'d> {
     }
 }
 
-/// Everything a play did, and the disk at every call of it.
+/// The results of a play, and the disk at every call of it.
 pub(super) struct Recorded {
     pub(super) model: Model,
     pub(super) moments: Vec<Moment>,
-    /// What the store is opened with after a crash.
+    /// The memory of the store that is opened after a crash.
     pub(super) memory_bytes: u64,
 }
 
-/// Plays a script in which nothing fails but for want of space, with the disk at every call.
+/// Plays a script in which only lack of space causes failures, and records the disk at every call.
 pub(super) fn record(script: &Script) -> Recorded {
     let disk = SimDisk::new(script.seed);
     let mut stage = Stage::new(&disk, &|_| {});
@@ -209,7 +210,7 @@ pub(super) fn record(script: &Script) -> Recorded {
     record_on(&stage, script, &recorder)
 }
 
-/// The same on a stage of which `recorder` is part.
+/// As [`record`], on a stage that includes `recorder`.
 pub(super) fn record_on(stage: &Stage<'_>, script: &Script, recorder: &Recorder) -> Recorded {
     let Played { past, process, refused, .. } = stage.play(script);
     assert!(refused.is_none(), "it does not open: {refused:?}");

@@ -1,4 +1,4 @@
-//! Queues: who takes items from an end, one after another, passes what was taken before once.
+//! Queues: a consumer that removes items one by one from an end passes each deleted key once.
 
 use super::crash::scan_of;
 use super::run;
@@ -7,7 +7,7 @@ use crate::base::step::Direction;
 use crate::io::sim::SimDisk;
 use crate::write::batch::Items;
 
-/// Deleted keys passed one by one by as many pops as there are items, all from one end, with puts in between.
+/// As many pops as there are items, all from one end, with puts in between, pass each deleted key once.
 #[test]
 fn pops_pass_deleted_keys_once() {
     for direction in [Direction::Forward, Direction::Backward] {
@@ -45,7 +45,7 @@ fn pops_pass_deleted_keys_once() {
             }
         }
         assert!(next > COUNT + 1000, "{next}");
-        // One for each at most; a flush lets gaps be forgotten that nobody used, and these are used.
+        // At most one pass per key. A flush drops cached gaps that are unused, and these are used.
         assert!(passed <= u64::from(next), "{passed} deleted keys passed by {next} pops");
         store.close().expect("closes");
     }

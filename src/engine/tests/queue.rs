@@ -1,5 +1,5 @@
-//! Reads in flight that fail, or whose reader is dropped, in the simulated completion queue: they end in any
-//! order, one ring in four is refused.
+//! Reads in flight that fail, or whose reader is dropped, in the simulated completion queue. They end in any
+//! order; one ring in four is refused.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::scenario::named;
 
 type Items = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The first items of keyspace `a`, by a scan that is dropped then, whatever it reads ahead.
+/// The first items of keyspace `a`, by a scan that is then dropped with its read-ahead.
 fn scanned(store: &Store, most: usize, direction: Direction) -> Result<Items> {
     let (keyspace, point) = (store.keyspace("a")?, store.point());
     let (mut scan, mut items) = (scan_of(&keyspace, &point, direction), Items::new());
@@ -29,7 +29,7 @@ fn scanned(store: &Store, most: usize, direction: Direction) -> Result<Items> {
     Ok(items)
 }
 
-/// Gets of all keys of `items` and as many others at once, one batch after another.
+/// Gets all keys of `items` and as many absent keys, in batches.
 fn got(store: &Store, items: &Items) -> Result<()> {
     let absent = items.keys().map(|key| [&key[..], b"/"].concat());
     let keys: Vec<Vec<u8>> = items.keys().cloned().chain(absent).collect();
@@ -38,7 +38,7 @@ fn got(store: &Store, items: &Items) -> Result<()> {
     })
 }
 
-/// The same keys one by one: whatever of them fails, nothing is left in flight.
+/// Gets the same keys one by one: a failed get leaves nothing in flight.
 fn got_alone(store: &Store, items: &Items) -> Result<()> {
     let keyspace = store.keyspace("a")?;
     let absent = items.keys().map(|key| [&key[..], b"/"].concat());
@@ -50,11 +50,11 @@ fn got_alone(store: &Store, items: &Items) -> Result<()> {
         assert_eq!((store.cache.stats().in_flight, store.blocks.load.awaited()), (0, 0));
         found
     };
-    // All of them, whatever the first come to.
+    // Later keys are read even if the first ones fail.
     keys.iter().map(get).fold(Ok(()), Result::and)
 }
 
-/// The store of a disk, with nothing of it in memory.
+/// Opens the store of a disk, with none of it in memory.
 fn cold(disk: &SimDisk, memory_bytes: u64, seed: u64) -> (Arc<SimDisk>, Arc<Store>) {
     let disk = disk.fork();
     disk.crash(Crash::Process, seed);
@@ -62,8 +62,8 @@ fn cold(disk: &SimDisk, memory_bytes: u64, seed: u64) -> (Arc<SimDisk>, Arc<Stor
     (disk, store)
 }
 
-/// Each read of what scans and many gets at once have in flight fails, alone and with all after it: whoever
-/// needs it is told and nobody else, no buffer is used twice, and once reads succeed everything is there.
+/// Each read that scans and multi-gets have in flight fails, alone and with all later ones. Only the reads
+/// that need the block report an error, and no buffer is used twice. Once reads succeed, every item is found.
 #[test]
 fn f11_reads_in_flight_fail_one_by_one() {
     let (mut runs, mut told) = (0, 0);

@@ -1,5 +1,5 @@
-//! A disk that keeps a copy of itself before, amid and after every call that changes it, together with what
-//! is known at that moment. Directories beside it, where checkpoints go, are of the same machine.
+//! A disk that keeps a copy of itself before, amid and after every call that changes it, together with the
+//! state known at that moment. Directories beside it, the targets of checkpoints, belong to the same machine.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
 
 use super::model::Known;
 
-/// The disk at a moment at which the process may have stopped.
+/// The disk at a moment when the process may have stopped.
 pub(in crate::engine) struct Moment {
     pub(in crate::engine) disk: Arc<SimDisk>,
     pub(super) known: Known,
-    /// Which call of the machine, and where in it.
+    /// The call of the machine, and the position within it.
     pub(super) call: u64,
     pub(super) stop: Stop,
     pub(in crate::engine) what: String,
@@ -24,13 +24,13 @@ pub(in crate::engine) struct Moment {
 
 pub(in crate::engine) struct Recorder {
     machine: Arc<SimDisk>,
-    /// Of the machine: the store's, or the one at the path beside it.
+    /// A disk of the machine: the store's, or the one at the path beside it.
     disk: Arc<SimDisk>,
     path: Option<PathBuf>,
     known: Arc<Mutex<Known>>,
     moments: Arc<Mutex<Vec<Moment>>>,
     syncs_count: AtomicU64,
-    /// The sync of this number is not made.
+    /// The number of a sync that is skipped.
     lost_sync: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Recorder {
         Recorder::losing(disk, known, None)
     }
 
-    /// One that says of a sync that it was made, and does not make it.
+    /// A recorder that reports one sync as made, and skips it.
     pub(super) fn losing(
         disk: &Arc<SimDisk>,
         known: &Arc<Mutex<Known>>,
@@ -70,7 +70,7 @@ impl Recorder {
         self.moments.lock().push(Moment { disk, known, call, stop, what });
     }
 
-    /// Does a call that changes the disk.
+    /// Performs a call that changes the disk.
     fn change<T>(&self, what: &str, file: Option<FileName>, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let index = self.machine.calls();
         self.keep(self.machine.fork(), (index, Stop::Before), what, file);
@@ -79,7 +79,7 @@ impl Recorder {
         done
     }
 
-    /// The directory on a machine that is a copy of this one's.
+    /// The same directory on a machine that is a copy of this one's.
     fn on(&self, machine: &Arc<SimDisk>) -> Arc<SimDisk> {
         self.path.as_ref().map_or_else(|| Arc::clone(machine), |path| machine.directory_beside(path))
     }
@@ -122,7 +122,7 @@ impl Storage for Recorder {
         let what = format!("write at {offset}, {} bytes to", bytes.len());
         let amid = self.machine.fork();
         amid.plan(Plan::stop(Stop::Amid, 0));
-        // The process that stops there hears nothing.
+        // The process that stops there sees no result.
         let _ = self.on(&amid).write(file, offset, bytes);
         self.keep(amid, (self.machine.calls(), Stop::Amid), &what, Some(file));
         self.change(&what, Some(file), || self.disk.write(file, offset, bytes))

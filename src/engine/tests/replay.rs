@@ -1,4 +1,4 @@
-//! A failure is made small before it is told, and replayed from the line that tells it.
+//! A failure is minimized before it is reported, and replayed from the line that reports it.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,20 +12,20 @@ use super::fails;
 use super::play::{Script, record};
 use super::stops::{Wrong, stop_script};
 
-/// Scripts tried while a failure is made smaller.
+/// Most scripts tried to minimize a failure.
 const TRIES_MAX: usize = 150;
 
 thread_local! {
-    /// Panics of this thread are caught and told elsewhere.
+    /// Panics of this thread are caught and reported elsewhere.
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether who panics now is caught and told elsewhere.
+/// Whether a panic of this thread would be caught and reported elsewhere.
 pub(super) fn is_quiet() -> bool {
     IS_QUIET.get()
 }
 
-/// What a call comes to; if it panics, what it says.
+/// The result of a call, or the message of its panic.
 pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: ProcessOnceLock<()> = ProcessOnceLock::new();
     HOOK.get_or_init(|| {
@@ -45,7 +45,7 @@ pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Tells of a state that should not be, as small as it can be made.
+/// Reports a failing state, as small as it can be made.
 pub(super) fn fail(case: Case, told: &str) -> ! {
     let (small, tries_count) = shrink(case.clone());
     let why = replay(&small).err().unwrap_or_default();
@@ -55,7 +55,7 @@ pub(super) fn fail(case: Case, told: &str) -> ! {
     );
 }
 
-/// Plays a case; what it says if it fails.
+/// Plays a case; returns the message if it fails.
 pub(super) fn replay(case: &Case) -> Result<(), String> {
     match &case.what {
         What::Fail(fails) => caught(|| fails::play(&case.script, fails)).map(drop),
@@ -69,7 +69,7 @@ pub(super) fn replay(case: &Case) -> Result<(), String> {
     }
 }
 
-/// The smallest case found that fails too, and how many were tried.
+/// The smallest failing case found, and the number of cases tried.
 pub(super) fn shrink(case: Case) -> (Case, usize) {
     let mut shrinking = Shrinking { best: case, tries_count: 0 };
     shrinking.ends();
@@ -85,7 +85,7 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    /// Takes a case if it fails.
+    /// Keeps a case if it fails.
     fn try_case(&mut self, case: Case) -> bool {
         self.tries_count += 1;
         let fails = matches!(caught(|| replay(&case)), Ok(Err(_)));
@@ -95,7 +95,7 @@ impl Shrinking {
         fails
     }
 
-    /// Takes a script if any state of it fails in the way the best one does.
+    /// Keeps a script if any state of it fails in the way of the best one.
     fn try_script(&mut self, script: Script) -> bool {
         if self.tries_count == TRIES_MAX {
             return false;
@@ -109,7 +109,7 @@ impl Shrinking {
                     let all = [Ends::once(Crash::Process, 1), ends.clone()].into_iter().chain(powers);
                     all.filter(|one| one.crash == ends.crash || one.crash == Crash::Process).collect()
                 };
-                // What cannot be recorded fails in another way.
+                // A script that cannot be recorded fails in another way.
                 caught(|| stop_script(&script, some)).ok().and_then(Result::err).map(|wrong| wrong.case)
             }
         };
@@ -120,7 +120,7 @@ impl Shrinking {
         false
     }
 
-    /// Fewer crashes, plainer ones, fewer failures.
+    /// Tries fewer and simpler crashes, and fewer failures.
     fn ends(&mut self) {
         match self.best.what.clone() {
             What::Stop { call, stop, ends } => {
@@ -151,7 +151,7 @@ impl Shrinking {
         }
     }
 
-    /// Fewer steps: runs of them are left out, ever shorter ones.
+    /// Tries fewer steps: ever shorter sequences of them are left out.
     fn steps(&mut self) {
         let mut count = self.numbers().len().div_ceil(2);
         while count > 0 {
@@ -172,7 +172,7 @@ impl Shrinking {
         self.best.script.steps().into_iter().map(|(index, _)| index).collect()
     }
 
-    /// Fewer keys and shorter values.
+    /// Tries fewer keys and shorter values.
     fn sizes(&mut self) {
         for _ in 0..8 {
             let (script, mix) = (self.best.script.clone(), self.best.script.mix());
@@ -188,7 +188,7 @@ impl Shrinking {
     }
 }
 
-/// Plays the line in TRINE_REPLAY, if there is one, and fails as it fails.
+/// Plays the line in TRINE_REPLAY, if there is one, and fails if the case fails.
 #[test]
 fn replays_what_it_is_asked_for() {
     let Ok(line) = std::env::var("TRINE_REPLAY") else { return };
@@ -200,15 +200,15 @@ fn replays_what_it_is_asked_for() {
     }
 }
 
-/// What was once found: a disk that is full twice in a row under a group of records left a sound one behind
-/// one that was not, and the next process took that for damage and did not open.
+/// A regression test. A disk that was full twice in a row under a group of records left a sound record behind
+/// an unsound one. The next process took that for damage and did not open.
 #[test]
 fn f09_refused_groups_leave_no_gap() {
     let line = "keyspaces:seed=0:keep=0-2,6-8,10,14-15,17-18,21:keys=1:bytes=700:fail=49/full/alike/readable";
     assert_eq!(replay(&line.parse().expect("it was printed")), Ok(()));
 }
 
-/// A sync that is acknowledged and never made: found, made small, and replayed from the line alone.
+/// A sync that is acknowledged and never made is found, minimized, and replayed from the line alone.
 #[test]
 fn what_is_broken_is_found_shrunk_and_replayed() {
     let scenario = super::scenario::named("group_commits").expect("it is one");
@@ -226,7 +226,7 @@ fn what_is_broken_is_found_shrunk_and_replayed() {
     let again: Case = line.parse().expect("it was printed");
     let (first, second) = (replay(&small), replay(&again));
     assert!(first.is_err() && first == second, "{first:?}, {second:?}");
-    // With the sync made, all of it is as it should be.
+    // With the sync made, no state fails.
     let sound = Script { lost_sync: None, ..again.script };
     assert!(stop_script(&sound, powers).is_ok());
 }

@@ -1,8 +1,8 @@
-//! A random workload: several writers whose commits are driven step by step between the turns of background
-//! work, so that appends, syncs, inserts, flushes, merges and edits meet in every order.
+//! A random workload of several writers. Their commits are driven step by step between the turns of
+//! background work, so that appends, syncs, inserts, flushes, merges and edits meet in every order.
 //!
-//! - `mix`: of what it is made. `ops`: the writes. `acts`: what is done on purpose between random steps.
-//! - `ingests`: ingests beside the writers. `names`: keyspaces made, set and dropped, and checkpoints.
+//! - `mix`: the parameters of the workload. `ops`: the writes. `acts`: deliberate acts between random steps.
+//! - `ingests`: ingests beside the writers. `names`: keyspaces made, configured and dropped, and checkpoints.
 
 mod acts;
 mod ingests;
@@ -35,16 +35,17 @@ pub(super) use mix::Mix;
 use names::Naming;
 use ops::Op;
 
-/// Rounds in which nobody could do anything before that is taken for a deadlock.
+/// Rounds without progress that count as a deadlock.
 const STUCK_ROUNDS_MAX: usize = 100;
-/// Time that passes when nobody can do anything.
+/// Time that passes when no writer can make progress.
 const LEAP_NS: u64 = 150_000_000;
 
-/// Caps on background work, in bytes a second: none, one that is nearly never met, and some that always are.
+/// Caps on background work, in bytes a second: none, a cap that is almost never reached, and two that always
+/// are.
 const CAPS: [u64; 5] = [0, 0, 100 << 20, 1 << 20, 20_000];
 
-/// Opens the store of a disk in a simulated process; whether it has a cap, and how many runs its gets wait
-/// for at once, the seed says.
+/// Opens the store of a disk in a simulated process. The seed decides its cap, and how many runs its gets
+/// read in parallel.
 pub(in crate::engine) fn open(
     disk: &Arc<SimDisk>,
     over: Option<Arc<dyn Storage>>,
@@ -55,7 +56,7 @@ pub(in crate::engine) fn open(
     open_in(disk, seed, (memory_bytes, cap), |env| env.storage = over.unwrap_or(Arc::clone(&env.storage)))
 }
 
-/// The same with memory and cap given, in a process that `change` may change.
+/// As [`open`], with memory and cap given, in a process whose environment `change` may change.
 pub(super) fn open_in(
     disk: &Arc<SimDisk>,
     seed: u64,
@@ -65,7 +66,7 @@ pub(super) fn open_in(
     open_by(disk, seed, (memory_bytes, cap), change, None)
 }
 
-/// The same; a store that is made has this secret, if one is given.
+/// As [`open_in`]; a new store gets this secret if one is given.
 pub(super) fn open_by(
     disk: &Arc<SimDisk>,
     seed: u64,
@@ -86,7 +87,7 @@ pub(super) fn open_by(
     Ok((Store::open(env, options)?, threads))
 }
 
-/// What comes next for a writer.
+/// The next input of a writer.
 enum Next {
     Step(Step<WriteAsk, Result<()>>),
     Answer(Result<()>),
@@ -98,20 +99,20 @@ struct Writer<'s> {
     next: Next,
 }
 
-/// What of a run outlives the process that it runs in.
+/// The part of a run that outlives its process.
 pub(super) struct Past {
     pub(super) model: Model,
     pub(super) rng: SimRng,
     pub(super) mix: Mix,
-    /// Every write has values of its own.
+    /// Gives every write values of its own.
     op_next: u64,
     pub(super) names: Names,
-    /// Errors that writers and others were told.
+    /// Errors reported to writers and other callers.
     pub(super) errors: Vec<Error>,
     pub(super) ingests_count: u64,
-    /// Batches that had a write buffer made for them.
+    /// Batches that had a write buffer of their own.
     pub(super) large_count: u64,
-    /// A full disk refused what came after so many writes.
+    /// The number of writes after which a full disk refused further ones.
     refused_from: Option<usize>,
 }
 
@@ -142,12 +143,12 @@ pub(super) struct Run<'s> {
     ingesting: Option<Ingesting<'s>>,
     naming: Option<Naming<'s>>,
     copying: Option<Checkpoint<'s>>,
-    /// Points held, and what they see.
+    /// Snapshots held, and their expected contents.
     looks: Vec<Look>,
 }
 
 impl<'s> Run<'s> {
-    /// A run of that seed, of everything there is.
+    /// A run of this seed, with all operations.
     pub(super) fn new(
         store: &'s Arc<Store>,
         threads: &'s SimThreads,
@@ -160,7 +161,7 @@ impl<'s> Run<'s> {
         Run::after(store, threads, storage, shared, Past { rng, ..Past::new(seed, mix) })
     }
 
-    /// A run that goes on in a new process, or begins.
+    /// A run that continues in a new process, or begins.
     pub(super) fn after(
         store: &'s Arc<Store>,
         threads: &'s SimThreads,
@@ -173,13 +174,13 @@ impl<'s> Run<'s> {
         Run { store, threads, storage, shared, past, writers, ingesting, naming, copying, looks }
     }
 
-    /// What outlives its process, once writers have finished what they began.
+    /// Finishes the writers' operations and returns the part that outlives the process.
     pub(super) fn end(mut self) -> Past {
         self.finish();
         self.past
     }
 
-    /// Takes `steps` steps, then finishes what writers have begun.
+    /// Takes `steps` steps, then finishes the writers' operations.
     pub(super) fn go(&mut self, steps: usize) {
         (0..steps).for_each(|_| self.step());
         self.finish();
@@ -224,7 +225,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Drives all writers until none has anything in hand.
+    /// Drives all writers until none has an operation under way.
     pub(super) fn finish(&mut self) {
         let mut stuck = 0;
         while self.is_busy() {
@@ -244,7 +245,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Whether anything was begun that is not finished.
+    /// Whether any operation is unfinished.
     fn is_busy(&self) -> bool {
         let is_beside = self.ingesting.is_some() || self.naming.is_some() || self.copying.is_some();
         is_beside || self.writers.iter().any(Option::is_some)
@@ -303,7 +304,7 @@ impl<'s> Run<'s> {
         match ask {
             WriteAsk::Append { file, offset, .. } => {
                 let bytes = writer.commit.bytes();
-                // What was refused before is still in the way.
+                // Records that a full disk refused before are still in the log's tail.
                 let before = self.past.refused_from.unwrap_or(self.past.model.known.submitted);
                 let is_witness = (file, offset) == (FileName::STORE, WITNESS_OFFSET);
                 let are_records = offset >= RECORDS_FROM && !is_witness;
@@ -326,7 +327,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Finds out in which order the batches of a group go into the log: each is in there as it is.
+    /// Finds the order in which a group's batches are in the log, by searching for each payload.
     fn order(&mut self, own: &mut Op, bytes: &[u8]) {
         let others = self.writers.iter_mut().flatten().map(|writer| &mut writer.op);
         let mut found: Vec<(usize, &mut Op)> = std::iter::once(own)
@@ -338,7 +339,7 @@ impl<'s> Run<'s> {
         if !found.is_empty()
             && let Some(count) = self.past.refused_from.take()
         {
-            // What a full disk refused may stand in the log until now: this is written in its place.
+            // Records that a full disk refused may have been in the log until now: this write replaces them.
             self.past.model.take_back(count);
         }
         for (_, op) in found {
@@ -357,7 +358,7 @@ impl<'s> Run<'s> {
                     known.synced = known.synced.max(place);
                 }
             }
-            // A keyspace of it was dropped before its turn came: nothing was written.
+            // One of its keyspaces was dropped before its turn came: no item was written.
             Err(Error::Dropped { .. }) => assert!(op.place.is_none(), "it was written in part"),
             Err(error) => self.past.errors.push(error),
         }

@@ -1,4 +1,4 @@
-//! Long random runs of everything, crashed at every call or at a share of them.
+//! Long random runs of all operations, crashed at every call or at a share of them.
 
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::io::sim::{Crash, SimDisk};
@@ -10,15 +10,15 @@ use super::play::Recorded;
 use super::recorder::Recorder;
 use super::run::{Run, open};
 
-/// Calls of an opening in which logs are flushed on the way.
+/// Calls of an opening that flushes logs.
 const FLUSHING_OPEN_CALLS: u64 = 300;
 
-/// A workload of that seed, with the disk at every call.
+/// Records a workload of this seed, with the disk at every call.
 fn record(seed: u64, steps: usize) -> Recorded {
     record_with(seed, steps, if seed.is_multiple_of(3) { 256 << 10 } else { 128 << 10 })
 }
 
-/// The same under a given budget.
+/// As [`record`], under a given budget.
 fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     let disk = SimDisk::new(seed);
     let known = Arc::<Mutex<Known>>::default();
@@ -33,7 +33,7 @@ fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     run.make_name("b");
     if seed % 2 == 1 {
         run.fill_manifest();
-        // What came so far is nothing new.
+        // The moments so far are tested elsewhere.
         recorder.take();
     }
     run.go(steps);
@@ -50,7 +50,7 @@ fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     Recorded { model: past.model, moments: recorder.take(), memory_bytes }
 }
 
-/// Runs of some seeds, each crashed at every call in several ways.
+/// Runs of several seeds, each crashed at every call in several ways.
 fn crash_everywhere(seeds: std::ops::Range<u64>, steps: usize, share: u64) {
     let mut states_count = 0;
     let mut moments_count = 0;
@@ -65,26 +65,26 @@ fn crash_everywhere(seeds: std::ops::Range<u64>, steps: usize, share: u64) {
     println!("{states_count} states after crashes at {moments_count} moments");
 }
 
-/// Whatever call a run stops at, what is found is one prefix of its writes, with all that was acknowledged.
+/// Wherever a run stops, the store holds one prefix of its writes, with all acknowledged ones.
 #[test]
 fn a_crash_leaves_a_prefix() {
     crash_everywhere(0..3, 5000, 1);
 }
 
-/// The same of other runs: a test of its own, so that two go at once.
+/// The same for other seeds: a separate test, so that two run in parallel.
 #[test]
 fn a_crash_leaves_a_prefix_too() {
     crash_everywhere(3..6, 5000, 1);
 }
 
-/// Long runs and many seeds, looked at here and there.
+/// Long runs and many seeds, crashed at a share of the calls.
 #[test]
 fn a_crash_leaves_a_prefix_of_long_runs() {
     crash_everywhere(100..110, 12_000, 50);
 }
 
-/// Under an eighth of the budget that a store was written with, what its logs hold is flushed while it is
-/// opened, in so little memory; a crash amid that leaves what it found.
+/// A store is opened under an eighth of the budget that it was written with. Its logs are flushed during the
+/// opening within that budget. A crash meanwhile keeps the state it found.
 #[test]
 fn a_crash_leaves_a_prefix_for_a_smaller_budget() {
     let mut states_count = 0;
@@ -111,7 +111,7 @@ fn a_crash_leaves_a_prefix_for_a_smaller_budget() {
     println!("{states_count} states");
 }
 
-/// The same seed does the same to the disk, byte by byte, however commits, flushes and merges meet.
+/// The same seed produces the same disk calls, byte by byte, in any order of commits, flushes and merges.
 #[test]
 fn a_seed_decides_every_call() {
     let calls = |seed| {

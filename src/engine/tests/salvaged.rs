@@ -1,4 +1,4 @@
-//! A salvage that is ended at any of its calls.
+//! Salvages that end at any of their calls.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,9 @@ fn items_of(store: &Store) -> Items {
     items
 }
 
-/// Whatever call a salvage ends at, what it read is as it was, and what it made is a store of what was there,
-/// or of less of it; once it has returned all of it is there, also after a power cut. Another one makes all.
+/// Wherever a salvage ends, its source is unchanged, and its target is a store of the source's items or of
+/// fewer. Once the salvage has returned, the target has all items, even after a power cut. A second salvage
+/// recovers all items.
 #[test]
 fn f05_a_salvage_is_ended_anywhere() {
     let mut states_count = 0;
@@ -42,7 +43,7 @@ fn f05_a_salvage_is_ended_anywhere() {
         let (script, disk) = (Script::new(named(name).expect("it is one"), seed), SimDisk::new(seed));
         let Played { process, .. } = Stage::new(&disk, &|_| {}).play(&script);
         let (store, threads) = process.expect("it was opened");
-        // One version of each item, so that no older one is found on the way.
+        // Only one version of each item remains, so that a salvage finds no older one.
         store.compact().expect("nothing fails");
         let whole = items_of(&store);
         store.close().expect("nothing fails");

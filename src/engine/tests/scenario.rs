@@ -1,7 +1,7 @@
-//! The scenarios: short runs of a whole store, each of one subject, for crashes and failures at every call.
+//! The scenarios: short runs of a whole store, each on one subject, for crashes and failures at every call.
 //!
-//! A scenario is a mix of random steps and what is done on purpose between them. Stores are small: write
-//! buffers of 16 KiB, logs of 36 KiB and manifests of 16 KiB, so that few steps fill them.
+//! A scenario is a mix of random steps and deliberate acts between them. Stores are small: write buffers of
+//! 16 KiB, logs of 36 KiB and manifests of 16 KiB, so that few steps fill them.
 
 mod mixes;
 
@@ -13,9 +13,9 @@ use mixes::*;
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) memory_bytes: u64,
-    /// What the store has after a crash.
+    /// Memory of the store after a crash.
     pub(super) memory_after: u64,
-    /// Background bytes a second; 0: any number.
+    /// Background bytes a second; 0: unlimited.
     pub(super) cap: u64,
     pub(super) mix: Mix,
     /// Writes may find the disk full.
@@ -46,7 +46,7 @@ const TWICE_OPENED: &[Act] = &[
     Act::Go(50),
 ];
 
-/// Those of every run of the tests come first, so many of them.
+/// The number of scenarios in every test run; they come first.
 pub(super) const ALWAYS_COUNT: usize = 30;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -221,7 +221,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         acts: &[Act::Make("a"), Act::Make("b"), Act::Go(150), Act::Kill, Act::Go(50), Act::Kill, Act::Go(40)],
         ..PLAIN
     },
-    // What is full is cleared.
+    // A full disk is cleared.
     Scenario {
         name: "full_cleared",
         mix: RANGES,
@@ -229,7 +229,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         acts: &[Act::Make("a"), Act::Go(60), Act::Room(Some(0)), Act::Go(90), Act::Room(None), Act::Go(30)],
         ..PLAIN
     },
-    // A generation is in several logs, each longer than the one before, and goes on in the last one.
+    // A generation spans several logs, each longer than the one before, and goes on in the last one.
     Scenario {
         name: "log_switches",
         memory_bytes: LARGER,
@@ -310,7 +310,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ..PLAIN
     },
     Scenario { name: "tries", mix: TRIES, acts: TRIED, ..PLAIN },
-    // From here on: on request.
+    // The scenarios from here on run on request.
     Scenario {
         name: "tries_and_names",
         mix: Mix { hashed: true, names: 20, ..TRIES },
@@ -504,7 +504,7 @@ pub(super) fn named(name: &str) -> Option<&'static Scenario> {
     SCENARIOS.iter().find(|scenario| scenario.name == name)
 }
 
-/// Names are unique, and there are as many scenarios as are promised.
+/// Names are unique, and there are as many scenarios as documented.
 #[test]
 fn scenarios_have_names() {
     let names: std::collections::BTreeSet<&str> = SCENARIOS.iter().map(|one| one.name).collect();

@@ -1,9 +1,8 @@
 //! Scenarios stopped before, amid and after every call that changes the disk, by the end of the process and
-//! by power cuts, and again while they are recovered from.
+//! by power cuts, and again during the recovery.
 //!
-//! A state is one such end; the disks of some are, byte for byte, those of others, and are opened once. Each
-//! test says how many states it looks at, and how many disks it opens, at least: together 450,700 and
-//! 181,500.
+//! A state is one such end. Some disks are byte for byte equal to others and are opened once. Each test
+//! states the least number of states it checks and of disks it opens: together 450,700 and 181,500.
 
 use crate::io::sim::{Crash, Cut, SimRng, Stop};
 
@@ -14,10 +13,10 @@ use super::recorder::Moment;
 use super::replay::{caught, fail};
 use super::scenario::{SCENARIOS, Scenario, named};
 
-/// Of every scenario in a run of the tests.
+/// Seeds of every scenario in a test run.
 const SEEDS: std::ops::Range<u64> = 0..10;
 
-/// States, and those whose disk was opened.
+/// The number of states, and of those whose disk was opened.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counts {
     pub(super) states: u64,
@@ -33,18 +32,18 @@ impl Counts {
     }
 }
 
-/// A state that should not be, and what is said of it.
+/// A state that fails a check, and the failure's message.
 pub(super) struct Wrong {
     pub(super) case: Case,
     pub(super) told: String,
 }
 
-/// How often everything is done that can be done more often.
+/// The factor by which repeatable checks are repeated.
 pub(super) fn scale() -> u64 {
     std::env::var("TRINE_SCALE").map_or(1, |text| text.parse().expect("TRINE_SCALE is a number"))
 }
 
-/// How the process ends at one moment.
+/// The ends of the process to check at one moment.
 fn ends_of(rng: &mut SimRng, open_calls: u64) -> Vec<Ends> {
     let mut all = vec![Ends::once(Crash::Process, rng.u64())];
     for _ in 0..scale() {
@@ -60,7 +59,7 @@ fn ends_of(rng: &mut SimRng, open_calls: u64) -> Vec<Ends> {
     all
 }
 
-/// A script stopped at every call, `ends` saying how; the first state that should not be, if there is one.
+/// Stops a script at every call, in the ways that `ends` returns. Returns the first state that fails a check.
 pub(super) fn stop_script(
     script: &Script,
     mut ends: impl FnMut(&mut Examiner<'_>, &Moment) -> Vec<Ends>,
@@ -79,10 +78,10 @@ pub(super) fn stop_script(
     Ok(Counts { states, opened, moments: moments.len() as u64 })
 }
 
-/// A scenario stopped at every call.
+/// Stops a scenario at every call.
 ///
 /// # Panics
-/// With the shortest line that replays a state that should not be.
+/// With the shortest line that replays a failing state.
 pub(super) fn stop_everywhere(scenario: &'static Scenario, seed: u64) -> Counts {
     let mut rng = SimRng::new(!seed);
     let script = Script::new(scenario, seed);
@@ -90,7 +89,7 @@ pub(super) fn stop_everywhere(scenario: &'static Scenario, seed: u64) -> Counts 
     stopped.unwrap_or_else(|wrong| fail(wrong.case, &wrong.told))
 }
 
-/// The scenario of a test, at so many states and disks at least.
+/// Stops the named scenario, and checks that at least so many states and disks were covered.
 fn stops(name: &str, states_min: u64, opened_min: u64) {
     let (mut counts, seeds) = (Counts::default(), seeds(SEEDS));
     for seed in seeds.clone() {
@@ -101,7 +100,7 @@ fn stops(name: &str, states_min: u64, opened_min: u64) {
     assert!(is_enough || seeds != SEEDS, "{counts:?}");
 }
 
-/// Cuts of one kind at every call of some scenarios.
+/// Stops some scenarios at every call by power cuts of one kind.
 fn cuts(cut: Cut, names: &[&str], states_min: u64) {
     let mut counts = Counts::default();
     for (name, seed) in names.iter().flat_map(|name| seeds(20..22).map(move |seed| (name, seed))) {
@@ -143,7 +142,7 @@ fn f01_tries() {
     stops("tries", 25_000, 12_000);
 }
 
-/// A trie beside keyspaces that are made and dropped, and it is dropped itself.
+/// A trie beside keyspaces that are made and dropped; the trie itself is dropped too.
 #[test]
 fn f01_tries_and_names() {
     stops("tries_and_names", 25_000, 12_000);
@@ -191,7 +190,7 @@ fn f01_keyspaces() {
     stops("keyspaces", 15_000, 6900);
 }
 
-/// Batches over keyspaces, and every change of the catalog and checkpoints beside them: a crash leaves a
+/// Batches over several keyspaces, beside every kind of catalog change and checkpoints: a crash leaves a
 /// prefix of their joint order.
 #[test]
 fn f01_order() {
@@ -204,13 +203,13 @@ fn f01_settings() {
     stops("settings", 18_500, 8400);
 }
 
-/// The manifest is written anew, and STORE names the next.
+/// The manifest is rewritten, and STORE names the new one.
 #[test]
 fn f01_manifest() {
     stops("manifest", 16_400, 7500);
 }
 
-/// Snapshots keep what they see, in history tables too.
+/// Snapshots keep their contents, in history tables too.
 #[test]
 fn f01_snapshot() {
     stops("snapshot", 17_200, 7500);
@@ -228,7 +227,7 @@ fn f01_ingest_beside() {
     stops("ingest_beside", 17_000, 7400);
 }
 
-/// Checkpoints, each whole or no store, and whole once made.
+/// Checkpoints: each is whole or no store, and whole once its call has returned.
 #[test]
 fn f01_checkpoint() {
     stops("checkpoint", 19_100, 7200);
@@ -264,7 +263,7 @@ fn f01_smaller() {
     stops("smaller", 17_200, 8000);
 }
 
-/// A disk that is full, and then is not.
+/// A disk is full, and later has space again.
 #[test]
 fn f01_full() {
     stops("full", 13_500, 6200);
@@ -288,50 +287,50 @@ fn f01_capped() {
     stops("capped", 11_500, 5100);
 }
 
-/// Every way of reading, with tables, logs and after a reopen.
+/// Every way of reading, with tables and logs, and after a reopen.
 #[test]
 fn f01_reads() {
     stops("reads", 9900, 4000);
 }
 
-/// Everything there is, in processes that are killed.
+/// All operations, in processes that are killed.
 #[test]
 fn f01_kills() {
     stops("kills", 30_100, 13_400);
 }
 
-/// Everything there is.
+/// All operations.
 #[test]
 fn f01_everything() {
     stops("everything", 21_300, 9800);
 }
 
-/// Writes torn at any byte or sector, the pages of a file each at another of its writes.
+/// Writes torn at any byte or sector; each page of a file may be from a different write.
 #[test]
 fn f02_torn_writes() {
     cuts(Cut::Torn, &["group_commits", "manifest", "flush", "everything", "reopen"], 11_000);
 }
 
-/// Pages kept or lost, each for itself.
+/// Each page is kept or lost independently.
 #[test]
 fn f03_pages_apart() {
     cuts(Cut::Pages, &["group_commits", "rotate", "leveled", "everything"], 8000);
 }
 
-/// Lengths kept and bytes lost: zeros, noise, or what another file had there.
+/// Lengths are kept and bytes lost: zeros, noise, or another file's old bytes.
 #[test]
 fn f03_stale_pages() {
     cuts(Cut::Stale, &["group_commits", "manifest", "ingest_beside", "everything"], 9000);
 }
 
-/// Names made, changed and removed are kept or lost, each for itself.
+/// Created, changed and removed names are kept or lost independently.
 #[test]
 fn f04_names_apart() {
     cuts(Cut::Names, &["manifest", "leveled", "ingest_beside", "checkpoint", "everything"], 12_000);
 }
 
-/// A process that recovers is stopped at every one of its calls, before, amid and after it, and so is the one
-/// that recovers from that, and the one after it.
+/// A recovering process is stopped before, amid and after each of its calls. So is the process that recovers
+/// from that, and the one after it.
 #[test]
 fn f05_every_call_of_an_opening() {
     let mut counts = Counts::default();
@@ -340,7 +339,7 @@ fn f05_every_call_of_an_opening() {
         let (script, mut index) = (Script::new(named(name).expect("it is one"), seed), 0);
         let stopped = stop_script(&script, |examiner, moment| {
             index += 1;
-            // Some moments, for each has hundreds of ends.
+            // Only some moments are checked, because each has hundreds of ends.
             if !(index + seed).is_multiple_of(32 / scale().min(32)) {
                 return Vec::new();
             }
@@ -367,7 +366,7 @@ fn f05_every_call_of_an_opening() {
     assert!(counts.states >= 4000 || seeds(40..44) != (40..44), "{counts:?}");
 }
 
-/// Half of all scenarios, at every seed that is asked for.
+/// Half of all scenarios, at every requested seed.
 fn torture(half: usize) {
     let mut counts = Counts::default();
     for seed in seeds(0..1) {
@@ -378,7 +377,7 @@ fn torture(half: usize) {
     println!("torture: {} states, {} disks opened", counts.states, counts.opened);
 }
 
-/// All scenarios, one half: `cargo xtask torture sim`.
+/// One half of all scenarios: `cargo xtask torture sim`.
 #[test]
 #[ignore = "on request: as long as one likes"]
 fn torture_stops_even() {

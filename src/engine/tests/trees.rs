@@ -1,4 +1,4 @@
-//! Many trees: what a merge costs does not grow with their number.
+//! Many trees: the cost of a merge does not grow with their number.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ fn make(store: &Store, keyspaces: usize) -> Vec<Arc<Keyspace>> {
     (0..keyspaces).map(|number| store.open_keyspace(&name(number), &[]).expect("no fault")).collect()
 }
 
-/// Puts an item a round into each keyspace, and flushes them.
+/// Puts one item per round into each keyspace, and flushes each round.
 fn put_rounds(store: &Store, all: &[Arc<Keyspace>], rounds: Range<u64>) {
     for round in rounds {
         let mut items = Items::default();
@@ -32,7 +32,7 @@ fn put_rounds(store: &Store, all: &[Arc<Keyspace>], rounds: Range<u64>) {
     }
 }
 
-/// Items that are there of so many rounds.
+/// The number of rounds whose item is present.
 fn count(store: &Store, keyspace: &Keyspace, rounds: u64) -> usize {
     let has = |round: &u64| {
         let key = (&round.to_be_bytes()[..], Wants::Value);
@@ -46,7 +46,7 @@ fn runs_of(store: &Store, keyspace: &Keyspace) -> usize {
     store.views.load(&pin).get().version.tree(keyspace.tree).map_or(0, |tree| tree.runs().count())
 }
 
-/// Looks at a tree, and merges, that it takes to settle so many keyspaces of five flushed runs each.
+/// The looks at trees, and the merges, needed to settle `keyspaces` keyspaces of five flushed runs each.
 fn looks_to_settle(keyspaces: usize) -> (u64, u64) {
     let (store, _threads) = run::open_in(&SimDisk::new(1), 1, (8 << 20, 0), |_| ()).expect("no fault");
     let all = make(&store, keyspaces);
@@ -60,8 +60,8 @@ fn looks_to_settle(keyspaces: usize) -> (u64, u64) {
     (looks, merges)
 }
 
-/// A merge has its own trees looked at, and no other: each keyspace is looked at a few times, however many
-/// there are. Small merges that are due together are done together, so that there are few of them.
+/// After a merge only its own trees are looked at: each keyspace a few times, however many there are. Small
+/// merges that are due together are done together, so there are few merges.
 #[test]
 fn settling_keyspaces_looks_at_what_changed() {
     let (few, few_merges) = looks_to_settle(25);
@@ -71,8 +71,8 @@ fn settling_keyspaces_looks_at_what_changed() {
     assert!(many_merges <= few_merges + 2 && many_merges < 8, "{few_merges} merges, and {many_merges}");
 }
 
-/// Trees that are looked at while one item is put into a store of so many keyspaces and flushed, the tree
-/// merged, a keyspace made, written and dropped, and nothing done for a while.
+/// The trees visited by four changes in a store of `keyspaces` keyspaces. The changes are: one item put and
+/// flushed; the tree merged; a keyspace made, written and dropped; and a while without work.
 fn visits_of_a_change(keyspaces: usize) -> [u64; 4] {
     let (store, threads) = run::open_in(&SimDisk::new(1), 1, (256 << 20, 0), |_| ()).expect("no fault");
     let all = make(&store, keyspaces);
@@ -111,8 +111,8 @@ fn visits_of_a_change(keyspaces: usize) -> [u64; 4] {
     [flushed, merged, dropped, idle]
 }
 
-/// The cost of a change follows its size: in a store of ten keyspaces as many trees are looked at as in
-/// one of ten thousand.
+/// The cost of a change follows its size: a store of ten thousand keyspaces visits as many trees as one of
+/// ten.
 #[test]
 fn changes_look_at_their_own_trees() {
     let few = visits_of_a_change(10);
@@ -123,7 +123,7 @@ fn changes_look_at_their_own_trees() {
     }
 }
 
-/// One tree is damaged: its own merges stop, and those of the trees that would be merged with it go on.
+/// A damaged tree stops its own merges; the trees that would be merged with it go on.
 #[test]
 fn damage_stops_its_own_tree() {
     const BAD: usize = 7;
@@ -154,8 +154,8 @@ fn damage_stops_its_own_tree() {
     assert!(matches!(store.close(), Err(Error::Corrupt(_))), "it is told");
 }
 
-/// A keyspace that is dropped at any moment of a merge of many trees leaves it; the others have what they
-/// had, also after a crash.
+/// A keyspace dropped at any moment of a merge of many trees leaves that merge. The others keep their
+/// contents, even after a crash.
 #[test]
 fn a_drop_amid_a_merge_of_many_leaves_the_others() {
     const ROUNDS: u64 = 12;

@@ -1,4 +1,5 @@
-//! Hashed keyspaces: what an edit costs does not grow with the trie, and what keys of one path cost.
+//! Hashed keyspaces: the cost of an edit does not grow with the trie, and the cost of keys that share one
+//! path is bounded.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +21,11 @@ use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 
 const VALUE_BYTES: usize = 220;
-/// Items that are a table of 64 KiB.
+/// This many items fill a table of 64 KiB.
 const FLUSH_ITEMS: usize = 250;
 const BATCH_ITEMS: usize = 20;
 
-/// Puts items under these keys, a batch of some after another.
+/// Puts items under these keys, in batches.
 fn put(store: &Store, keyspace: &Keyspace, keys: impl Iterator<Item = Vec<u8>>) {
     let (keys, mut batch) = (keys.collect::<Vec<_>>(), 0u8);
     for some in keys.chunks(BATCH_ITEMS) {
@@ -41,11 +42,12 @@ fn stored(store: &Store, keyspace: &Keyspace, number: u32) -> Vec<u8> {
     stored_key(store.hash_secret(), keyspace.id, &number.to_le_bytes()).to_vec()
 }
 
-/// Nodes of a trie of so many items, and those that are looked at in an edit on average, over flushes and
+/// The nodes of a trie of `items` items, and the average number of nodes visited per edit, over flushes and
 /// pushes.
 fn visits_of_edits(items: u32) -> (u64, u64) {
     let (store, threads) = run::open_in(&SimDisk::new(1), 1, (1 << 20, 0), |_| ()).expect("no fault");
-    // Filters and fences find room: for those that find none all of a tree is searched.
+    // Filters and fences have room in memory; otherwise the whole tree would be searched for tables without
+    // room.
     let given = [("filter_bits_per_key".to_owned(), 0), ("table_bytes".to_owned(), 64 << 10)];
     let keyspace = store.open_hashed("h", &given).expect("no fault");
     let write = |from: u32, to: u32| {
@@ -77,7 +79,7 @@ fn visits_of_edits(items: u32) -> (u64, u64) {
     (nodes, visits / edits)
 }
 
-/// An edit looks at the nodes that it changes and at those on the way to them, however many others there are.
+/// An edit visits the nodes that it changes and those on the path to them, however many others there are.
 #[test]
 fn edits_look_at_their_own_nodes() {
     let (few_nodes, few) = visits_of_edits(2500);
@@ -86,8 +88,8 @@ fn edits_look_at_their_own_nodes() {
     assert!(many <= few + 12, "{few} visits an edit of {few_nodes} nodes, {many} of {many_nodes}");
 }
 
-/// Bytes that flushes and merges write for each byte of these keys and their values, in hundredths, and runs
-/// of the longest pile at any time.
+/// The bytes that flushes and merges write per byte of keys and values, in hundredths, and the most runs of a
+/// pile at any time.
 fn amplification(secret: Option<[u8; 16]>, items: u32) -> (u64, usize) {
     let disk = SimDisk::new(1);
     let (store, threads) = run::open_by(&disk, 1, (128 << 10, 0), |_| (), secret).expect("no fault");
@@ -122,9 +124,9 @@ fn amplification(secret: Option<[u8; 16]>, items: u32) -> (u64, usize) {
     ((write.flush_bytes + write.merge_write_bytes) * 100 / write.key_value_bytes, longest)
 }
 
-/// With a seed that has leaked, keys of one path keep to the bounds of piles, every one is found, and at most
-/// three times as many bytes are written as for any keys. Counted here, with tables of 16 KiB, half of which
-/// are pages that begin and end them: 5.86 bytes a byte put, and 5.82 for any keys.
+/// With a leaked seed, keys of one path stay within the limits of piles, and every one is found. At most
+/// three times as many bytes are written as for usual keys. Counted here, with tables of 16 KiB, half of
+/// which are pages that begin and end them: 5.86 bytes per byte put, and 5.82 for usual keys.
 #[test]
 fn keys_of_one_path_are_bounded() {
     let (usual, usual_runs) = amplification(None, 14_000);
@@ -134,10 +136,10 @@ fn keys_of_one_path_are_bounded() {
     assert!(runs <= 17 && usual_runs <= 17, "{runs}, {usual_runs} runs");
 }
 
-/// Of a store whose hash has 8 bits: keys of one place are told by themselves alone. A few places have most
-/// keys: more than a block holds.
+/// A key of a store whose hash has 8 bits: keys with equal hashes are told apart only by their bytes. A few
+/// hashes have most keys, more than a block holds.
 fn collided(store: &Store, keyspace: &Keyspace, number: u32) -> Vec<u8> {
-    // Some are prefixes of others.
+    // Some keys are prefixes of others.
     let (start, end) = (number.to_be_bytes(), vec![b'k'; (number >> 5) as usize % 7]);
     let key = [&start[..2], &end, &start[2..]].concat();
     stored_key(store.hash_secret(), keyspace.id, &key).to_vec()
@@ -145,7 +147,7 @@ fn collided(store: &Store, keyspace: &Keyspace, number: u32) -> Vec<u8> {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Gets of one key and of many, and a scan, of the store at a point are those of the model.
+/// Gets of one key and of many, and a scan, of the store at a point agree with the model.
 fn check(store: &Store, keyspace: &Keyspace, point: &Point, model: &Model, rng: &mut SimRng) {
     let asked: Vec<Vec<u8>> =
         (0..150).map(|_| collided(store, keyspace, rng.below(COLLIDED_KEYS + 200) as u32)).collect();
@@ -170,8 +172,8 @@ fn check(store: &Store, keyspace: &Keyspace, point: &Point, model: &Model, rng: 
 
 const COLLIDED_KEYS: u64 = 6000;
 
-/// Keys whose hashes collide whole, filters' bits too, are right: puts and deletes of keys of 256 places,
-/// some of which have more items than a block, beside a model, over pushes, snapshots and openings.
+/// Full hash collisions, filter bits included, give right results. Puts and deletes of keys with 256 hashes,
+/// some with more items than a block, are compared with a model over pushes, snapshots and openings.
 #[test]
 fn collisions_are_right() {
     let (disk, mut rng, mut model) = (SimDisk::new(3), SimRng::new(3), Model::new());
@@ -207,7 +209,7 @@ fn collisions_are_right() {
             drop(keyspace);
             store.close().expect("closes");
             store = open(round);
-            // Filters of each kind have equal hashes.
+            // Filters of each kind see equal hashes.
             let kind = [("filter_kind".to_owned(), 4 - round / 3)];
             keyspace = store.open_hashed("h", &kind).expect("it is there");
             check(&store, &keyspace, &store.point(), &model, &mut rng);
@@ -223,12 +225,12 @@ fn collisions_are_right() {
     store.close().expect("closes");
 }
 
-/// Writers are not slowed by small runs of a trie's root while there is no work that would make them fewer,
-/// and work is in sight before they are.
+/// Small runs in a trie's root slow no writer while no work would reduce their number, and such work is in
+/// sight before they do.
 #[test]
 fn small_runs_slow_nobody() {
     let (store, threads) = run::open_in(&SimDisk::new(1), 1, (1 << 20, 0), |_| ()).expect("no fault");
-    // Piles, whatever is known of what is written.
+    // This forces piles, regardless of the observed writes.
     let given = [("runs_in_last_level".to_owned(), 63)];
     let keyspace = store.open_hashed("h", &given).expect("no fault");
     let mut most_runs = 0;

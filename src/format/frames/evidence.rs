@@ -1,21 +1,21 @@
 //! The search for good records behind a damaged one.
 //!
-//! Every 8-byte step may begin a record, and bytes may be crafted so that each looks like one that reaches to
-//! the end of the file. So the checksum of a long range is not computed from its bytes but from checksums of
-//! prefixes: CRCs are linear, and `crc(a ‖ b) = crc(a) * x^(8 len b) + crc(b)` over GF(2). Cost: linear in
-//! the file, whatever its bytes.
+//! A record may begin at every multiple of 8 bytes, and crafted bytes may look at each like a record up to
+//! the end of the file. So the checksum of a long range is computed from checksums of prefixes instead of its
+//! bytes: CRCs are linear, and `crc(a ‖ b) = crc(a) * x^(8 len b) + crc(b)` over GF(2). Cost: linear in the
+//! file for all inputs.
 
 use crate::base::checksum::{self, Context};
 use crate::base::codec::Reader;
 
-/// The polynomial of CRC32C, lowest power in the highest bit.
+/// The polynomial of CRC32C, with the lowest power in the highest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// Distance of the prefixes whose checksums are kept.
+/// Distance between prefixes with a stored checksum.
 const STEP_BYTES: usize = 1024;
 /// Ranges up to this long are summed directly.
 const DIRECT_BYTES: usize = 4096;
 
-/// Checksums of any range of some bytes, in bounded time each.
+/// Checksums of any range of a byte string, each in bounded time.
 pub(super) struct RangeSums<'a> {
     bytes: &'a [u8],
     /// Checksum of the first `i * STEP_BYTES` bytes.
@@ -40,7 +40,7 @@ impl<'a> RangeSums<'a> {
         RangeSums { bytes, prefixes, powers }
     }
 
-    /// The checksum under `context` of the bytes `from..to`, which are in range.
+    /// The checksum of the bytes `from..to` under `context`. The range must lie in the bytes.
     pub(super) fn checksum(&self, context: Context, from: usize, to: usize) -> u32 {
         if to - from <= DIRECT_BYTES {
             return context.checksum(&[&self.bytes[from..to]]);
@@ -74,7 +74,7 @@ fn times(mut one: u32, mut other: u32) -> u32 {
     product
 }
 
-/// The length of the zeros at the end of `bytes`, which are cheap to look for in words.
+/// The number of zeros at the end of `bytes`, counted in words for speed.
 pub(super) fn zeros_at_end(bytes: &[u8]) -> usize {
     let words = bytes.rchunks_exact(8);
     let zero_words = words.take_while(|word| Reader::new(word).u64("a word") == Ok(0)).count();
@@ -86,7 +86,8 @@ pub(super) fn zeros_at_end(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Sums of ranges equal those computed from their bytes, short and long, at every kind of border.
+    /// Sums of ranges equal those computed from their bytes, for short and long ranges and every kind of
+    /// border.
     #[test]
     fn range_sums_are_checksums() {
         let bytes: Vec<u8> =

@@ -1,10 +1,12 @@
-//! Reading a whole log or manifest: which records are good, where they end, and whether that end is damage.
+//! The scan of a whole log or manifest: it finds the good records and their end, and decides whether that end
+//! is damage.
 //!
-//! The rule (design, "Bytes"): bytes below a promise must read back, and the promises are the slots that are
-//! right, the witness, the `synced to` of any good record, also one behind a damaged one, and what the
-//! manifest says of a sealed log. Above them, if only the process died since the file was written, a damaged
-//! record before a good one is damage too: the kernel keeps what it was given. Else the end is a torn tail:
-//! nothing behind it is used.
+//! A promise is a position up to which the file is known durable. Promises come from good slots, the witness,
+//! the `synced to` of any good record (also of one behind a damaged record), and the end that the manifest
+//! records for a sealed log. The rule (design, "Bytes"): every record below a promise must be readable. Above
+//! the promises, the system's boot decides. If only the process died since the file was written, a damaged
+//! record before a good one is damage too: the kernel keeps all bytes written to it. Otherwise the end is a
+//! torn tail, and the scan uses no byte behind it.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;
@@ -16,29 +18,29 @@ use super::{FRAMED_BYTES_MAX, FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, Recor
 use crate::format::header::FileHeader;
 use crate::format::witness::Witness;
 
-/// What is known of a file before it is read.
+/// Facts known about a file before it is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) file: FileName,
     pub(crate) header: FileHeader,
-    /// Its length where it is named.
+    /// Length of the file, from the record that names it.
     pub(crate) bytes: u64,
-    /// Where the records of a sealed log end.
+    /// The recorded end of a sealed log.
     pub(crate) promise: Option<FramePoint>,
-    /// What STORE says of the log that was synced last, be it this one or not.
+    /// The last-synced log position from STORE. It may be about another log.
     pub(crate) witness: Option<Witness>,
-    /// Of the running system; 0 if unknown.
+    /// Boot id of the running system; 0 if unknown.
     pub(crate) boot_id: u128,
 }
 
 impl Expected {
-    /// Bytes of the file that suffice if its end is promised: up to there, and room for the head of a record
-    /// behind it.
+    /// Bytes that suffice to read a file with a recorded end: up to that end, and room for the head of one
+    /// record behind it.
     pub(crate) fn promised_bytes(&self) -> Option<u64> {
         self.promise.map(|promise| promise.bytes.saturating_add(RECORD_HEAD_BYTES as u64).min(self.bytes))
     }
 
-    /// Whether the length could be a framed file's at all; to be asked before memory for it is.
+    /// Checks that a framed file can have this length. Call it before allocating memory for the file.
     pub(crate) fn check_length(&self) -> Result<()> {
         let possible = RECORDS_FROM..=FRAMED_BYTES_MAX;
         if possible.contains(&self.bytes) {
@@ -49,17 +51,17 @@ impl Expected {
     }
 }
 
-/// What stands behind the last good record.
+/// The bytes behind the last good record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tail {
-    /// Zeros only, or the records end where they were promised to.
+    /// Only zeros, or the records end at their recorded end.
     Clean,
-    /// Something that is not used: a torn write, or remains of a recycled log's earlier life.
+    /// Bytes that the scan ignores: a torn write, or remains of a recycled log's earlier life.
     Torn {
-        /// From the tail to the last byte that is not zero.
+        /// Distance from the tail to the last byte that is not zero.
         remains_bytes: u64,
-        /// From the tail to the end of the last good record behind it; 0 if there is none. What is left of a
-        /// torn record cannot be told from remains of an earlier life, and is not counted.
+        /// Distance from the tail to the end of the last good record behind it; 0 if there is none. Remains
+        /// of a torn record are not counted, as they look like remains of an earlier life.
         discarded_bytes: u64,
     },
 }
@@ -69,26 +71,26 @@ pub(crate) enum Tail {
 pub(crate) struct Scan<'a> {
     bytes: &'a [u8],
     pub(crate) end: FramePoint,
-    /// Up to here the records are known to be durable; at most `end.bytes`.
+    /// The records are known to be durable up to this offset, which is at most `end.bytes`.
     pub(crate) durable_to: u64,
     pub(crate) tail: Tail,
-    /// The next slot's.
+    /// Turn of the next slot.
     pub(crate) next_turn: u64,
-    /// The file was last written to under the running system: only processes died since.
+    /// Whether the file was last written under the running system, so that only processes have died since.
     pub(crate) same_boot: bool,
 }
 
 /// One good record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record<'a> {
-    /// Of the record in its file.
+    /// Offset of the record in its file.
     pub(crate) offset: u64,
     pub(crate) sequence: Sequence,
     pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Scan<'a> {
-    /// The good records, in order. Cost: no checksum is computed again.
+    /// The good records, in order. Computes no checksum again.
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
         let bytes = self.bytes.get(..self.end.bytes as usize).expect("the scan ends in the file");
         let mut at = RECORDS_FROM as usize;
@@ -101,7 +103,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// A record's head and extent, its checksum not looked at.
+/// A record's head and extent, with its checksum unchecked.
 struct Shape<'a> {
     checksum: u32,
     kind: u8,
@@ -113,7 +115,7 @@ struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// The record that may begin at `at`, if head and length could be a record's. Cheap.
+    /// The record at `at`, if the head and the length are possible ones. Cheap.
     fn read(bytes: &'a [u8], at: usize) -> Option<Shape<'a>> {
         let mut reader = Reader::new(bytes.get(at..)?);
         let checksum = reader.u32("a record").ok()?;
@@ -135,7 +137,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// A point that records must reach, and what says so.
+/// A point that the records must reach, and the name of its source.
 struct Promise {
     point: FramePoint,
     what: &'static str,
@@ -149,13 +151,13 @@ struct Scanner<'a> {
     promises: Vec<Promise>,
 }
 
-/// Reads a whole file.
+/// Scans a whole file.
 ///
 /// # Errors
-/// `Corrupt` as the module says, for a file that is not the expected one, and for another length than
-/// expected; `Unsupported` as the header says.
+/// `Corrupt` by the rule in the module's head, for a file with another identity, and for another length than
+/// expected; `Unsupported` as in [`FileHeader::decode`].
 ///
-/// Cost: linear in the file. Allocates at most 1/256 of its length.
+/// Cost: linear in the file's length. Allocates at most 1/256 of it.
 pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>> {
     let file = expected.file;
     expected.check_length()?;
@@ -175,7 +177,7 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
     let newest_slot = slots.iter().max_by_key(|slot| (slot.durable.bytes, slot.turn));
     let said_by_slot = newest_slot.map(|slot| (slot.durable.bytes, slot.boot_id));
     let said_by_witness = witness.map(|witness| (witness.durable.bytes, witness.boot_id));
-    // Of two that say the same the slot counts: it may know of remains.
+    // On a tie the slot wins, because its boot id may say that remains follow.
     let newest = said_by_witness.into_iter().chain(said_by_slot).max_by_key(|(bytes, _)| *bytes);
     let same_boot = newest.is_some_and(|(_, boot_id)| boot_id == expected.boot_id && boot_id != 0);
     let next_turn = slots.iter().map(|slot| slot.turn.wrapping_add(1)).max().unwrap_or(0);
@@ -195,10 +197,10 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
         return Err(scanner.short(end, unmet.what, unmet.point.bytes));
     }
     if expected.promise.is_some() {
-        // A slot of no known boot tells of records that a full disk refused.
+        // A slot without a boot id says that records follow which a full disk refused.
         let may_be_refused = newest.is_some_and(|(_, boot_id)| boot_id == 0);
         if !may_be_refused && let Some(record) = scanner.good_record(end) {
-            // The log went on: the manifest is an older one.
+            // The log continues behind its recorded end, so the manifest is stale.
             return Err(scanner.short(end, "the end that the manifest vouches for", record.end as u64));
         }
         let durable_to = end.bytes;
@@ -209,10 +211,10 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
     Ok(Scan { bytes, end, durable_to, tail, next_turn, same_boot })
 }
 
-/// Every record that is good by itself, also behind damage: for whoever looks into a file, not for whoever
-/// trusts it.
+/// Every record that is good by itself, also behind damage. For inspection of a file only; recovery uses
+/// [`scan`].
 ///
-/// Cost: linear in the file. Allocates at most 1/256 of its length, and the list.
+/// Cost: linear in the file's length. Allocates at most 1/256 of it, and the list.
 pub(crate) fn every_record<'a>(header: &FileHeader, bytes: &'a [u8]) -> Vec<Record<'a>> {
     let from = RECORDS_FROM as usize;
     let kind = RecordKind::in_file(header.kind);
@@ -238,8 +240,8 @@ pub(crate) fn every_record<'a>(header: &FileHeader, bytes: &'a [u8]) -> Vec<Reco
 }
 
 impl<'a> Scanner<'a> {
-    /// Goes from record to record while they are good and no further than promised. Returns the end and the
-    /// largest `synced to` on the way.
+    /// Visits records while they are good, up to the recorded end if there is one. Returns the end and the
+    /// largest `synced to` of these records.
     fn walk(&mut self) -> Result<(FramePoint, u64)> {
         let mut point = FramePoint::start(self.expected.header.uid);
         let mut synced_to = RECORDS_FROM;
@@ -283,7 +285,7 @@ impl<'a> Scanner<'a> {
         (is_next && self.context(at).checksum(&[checked]) == record.checksum).then_some(record)
     }
 
-    /// What the bytes behind the last good record mean.
+    /// Classifies the bytes behind the last good record.
     fn judge_rest(&self, end: FramePoint, same_boot: bool) -> Result<Tail> {
         let from = end.bytes as usize;
         let rest = self.bytes.get(from..).unwrap_or_default();

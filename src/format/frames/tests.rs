@@ -1,4 +1,4 @@
-//! Frames: their bytes, and what a scan makes of every kind of damage.
+//! Frames: their bytes, and the verdict of a scan on every kind of damage.
 
 mod witness;
 
@@ -36,7 +36,7 @@ impl Written {
         Written::over(vec![0; FILE_BYTES])
     }
 
-    /// A new life on top of old bytes.
+    /// A new life of the file on top of old bytes.
     fn over(mut bytes: Vec<u8>) -> Written {
         let mut framer = Framer::new(header(FileKind::Log), FILE_BYTES as u64, BOOT);
         bytes[..RECORDS_FROM as usize].copy_from_slice(&framer.first_pages());
@@ -119,8 +119,8 @@ fn golden() {
     golden.check();
 }
 
-/// What is framed is read again, with offsets, sequences and the end; also when the file is full to its last
-/// byte.
+/// Framed records are read again with their offsets, sequences and the end, also from a file that is full to
+/// its last byte.
 #[test]
 fn round_trip() {
     let mut file = Written::new();
@@ -142,7 +142,7 @@ fn round_trip() {
     );
 }
 
-/// A file of another length, kind, store or uid is refused before anything is read from it.
+/// A file of another length, kind, store or uid is refused before any record of it is read.
 #[test]
 fn another_file_is_refused() {
     let file = Written::new();
@@ -184,8 +184,8 @@ fn below_a_slot_is_corruption() {
     }
 }
 
-/// The larger of two slots counts; when it is damaged the other does, and without any a torn tail is all that
-/// shows.
+/// The larger of two slots counts. If it is damaged the other one counts; if both are, a scan sees only a
+/// torn tail.
 #[test]
 fn both_slots_are_looked_at() {
     let mut file = Written::new();
@@ -206,7 +206,7 @@ fn both_slots_are_looked_at() {
     assert_eq!(found.durable_to, RECORDS_FROM);
 }
 
-/// A slot whose chain, boundary or turn cannot be is corruption, or no slot.
+/// A slot with an impossible chain, boundary or turn is corruption, or no slot.
 #[test]
 fn a_slot_must_fit_the_records() {
     let mut file = Written::new();
@@ -238,8 +238,8 @@ fn a_slot_must_fit_the_records() {
     assert_eq!(Slot::decode(&wrong_place, UID, 0).map_err(|bad| bad.what), Err("the slot's turn"));
 }
 
-/// A good record behind the damage that was written after a sync proves the damage, whatever the boot and the
-/// slots.
+/// A good record behind the damage that was written after a sync proves the damage, under any boot and with
+/// any slots.
 #[test]
 fn a_later_record_vouches_for_earlier_ones() {
     let mut file = Written::new();
@@ -259,8 +259,8 @@ fn a_later_record_vouches_for_earlier_ones() {
     assert_eq!(payloads(&found), vec![b"one".to_vec()]);
 }
 
-/// A damaged record before a good one: a torn tail after a start of the system, corruption when only the
-/// process died. A boot id of 0 is never the same.
+/// A damaged record before a good one is a torn tail after a restart of the system, and corruption if only
+/// the process died. A boot id of 0 never equals another.
 #[test]
 fn the_boot_decides_above_the_promises() {
     let mut file = Written::new();
@@ -280,8 +280,8 @@ fn the_boot_decides_above_the_promises() {
     }
 }
 
-/// A sealed log ends exactly where the manifest says: not before, not with other records, and what follows is
-/// not read.
+/// A sealed log ends exactly at the end that the manifest records: not earlier, and not with other records.
+/// Damage behind that end does not matter.
 #[test]
 fn the_manifest_decides_where_a_sealed_log_ends() {
     let mut file = Written::new();
@@ -290,7 +290,7 @@ fn the_manifest_decides_where_a_sealed_log_ends() {
         scan(&expected(OTHER_BOOT, Some(promise)), bytes).map(|scan| payloads(&scan).len())
     };
     assert_eq!(upto(file.points[3], &file.bytes).expect("sound"), 3);
-    // A good record behind the promised end: the log went on, and the manifest is an older one.
+    // A good record behind the recorded end: the log continues, so the manifest is stale.
     for end in [0, 2] {
         assert_eq!(corrupt_what(upto(file.points[end], &file.bytes)), BEHIND_PROMISE);
         let start = &file.bytes[..file.points[end].bytes as usize + RECORD_HEAD_BYTES];
@@ -315,7 +315,7 @@ fn the_manifest_decides_where_a_sealed_log_ends() {
 fn another_life_is_never_read() {
     let mut old = Written::new();
     old.record(b"old one").record(b"old two").record(b"old three");
-    // The same bytes under another uid: what recycling leaves.
+    // The same bytes under another uid, as recycling leaves them.
     for at in [RECORDS_FROM as usize, old.at(1)] {
         let mut bytes = old.bytes.clone();
         let mut framer = Framer::new(FileHeader { uid: 5, ..header(FileKind::Log) }, FILE_BYTES as u64, BOOT);
@@ -332,7 +332,8 @@ fn another_life_is_never_read() {
     }
 }
 
-/// Records out of place, of another kind, without payload, or vouching for themselves, are not good.
+/// Records out of place, of another kind, without a payload, or with a `synced to` beyond their own offset
+/// are not good.
 #[test]
 fn a_good_record_is_good_in_every_field() {
     let good = RecordHead { kind: RecordKind::Batch, sequence: 1, synced_to: RECORDS_FROM };
@@ -372,8 +373,8 @@ fn a_good_record_is_good_in_every_field() {
     assert_eq!(records(&long, good, RECORDS_FROM), 0);
 }
 
-/// Every bit of a small log, flipped: an error, or the same records, or the loss of no more than the last,
-/// unsynced one.
+/// Every flipped bit of a small log gives an error, the same records, or the loss of only the last, unsynced
+/// one.
 #[test]
 fn every_flip_is_detected_or_harmless() {
     let mut file = Written::new();
@@ -394,8 +395,8 @@ fn every_flip_is_detected_or_harmless() {
     }
 }
 
-/// A file cut off at any byte and filled up with zeros, as a power cut may leave it: what the slots vouch for
-/// is there, or the cut is reported; never a record that was not written.
+/// A file is cut at any byte and filled with zeros, as after a power cut. Either the records that the slots
+/// vouch for are there, or the cut is reported. A scan never returns a record that was not written.
 #[test]
 fn every_cut_is_detected_or_a_prefix() {
     let mut file = Written::new();
@@ -417,8 +418,8 @@ fn every_cut_is_detected_or_a_prefix() {
     }
 }
 
-/// Bytes crafted so that every step looks like a record to the end of the file do not take quadratic time:
-/// the same file a few hundred kilobytes long would otherwise sum tens of gigabytes here.
+/// Crafted bytes that look at every step like a record up to the end of the file do not take quadratic time.
+/// A quadratic scan of this file of a few hundred kilobytes would sum tens of gigabytes.
 #[test]
 fn crafted_remains_cost_linear_time() {
     let length = RECORDS_FROM as usize + (512 << 10);
@@ -437,8 +438,8 @@ fn crafted_remains_cost_linear_time() {
     assert_eq!(found.records().count(), 0);
 }
 
-/// In a manifest a record that does not continue the chain is not the next edit, however good its checksum
-/// is.
+/// In a manifest, a record that does not continue the chain is not the next edit, even if its checksum is
+/// right.
 #[test]
 fn an_edit_continues_the_chain() {
     let mut framer = Framer::new(header(FileKind::Manifest), FILE_BYTES as u64, BOOT);
@@ -454,7 +455,7 @@ fn an_edit_continues_the_chain() {
     }
 }
 
-/// Only what says something, has room and was framed is written.
+/// A framer refuses an empty payload, a payload without room, and a sync of bytes that were not framed.
 #[test]
 fn what_cannot_be_framed_panics() {
     let refused = |work: &mut dyn FnMut(&mut Framer)| {
@@ -487,7 +488,7 @@ fn what_cannot_be_framed_panics() {
     }
 }
 
-/// The writer knows how much is not durable yet, and how much room there is, to the last byte.
+/// The writer counts the bytes not yet durable and the room left, to the last byte.
 #[test]
 fn bytes_are_counted() {
     let mut file = Written::new();
@@ -503,8 +504,8 @@ fn bytes_are_counted() {
     assert_eq!((file.framer.tail().bytes, file.framer.room_bytes()), (FILE_BYTES as u64 - 16, 0));
 }
 
-/// Who looks into a file finds every record that is good by itself, also behind damage, between remains and
-/// at the file's end, and no other.
+/// `every_record` finds every record that is good by itself, also behind damage, between remains and at the
+/// file's end, and no other.
 #[test]
 fn every_good_record_is_found() {
     let mut file = Written::new();
@@ -522,7 +523,7 @@ fn every_good_record_is_found() {
         let left: Vec<(u64, Sequence)> =
             all.iter().filter(|(_, sequence)| *sequence != damaged as u64 + 1).copied().collect();
         assert_eq!(found(&bytes), left);
-        // And its head, which says how long it is.
+        // Now damage its head too, with the record's length.
         bytes[file.at(damaged) + 4] = 0xff;
         assert_eq!(found(&bytes), left);
     }
@@ -536,7 +537,7 @@ fn every_good_record_is_found() {
     assert!(every_record(&FileHeader { uid: 1, ..header(FileKind::Log) }, &file.bytes).is_empty());
 }
 
-/// What a scan refuses is named with its place: where the good records end, or of what the chain is.
+/// An error of a scan names its position: the end of the good records, or the point of the wrong chain.
 #[test]
 fn refusals_name_their_place() {
     let mut file = Written::new();

@@ -1,4 +1,4 @@
-//! The bytes of rules of partitions, within a change of a manifest. Pure.
+//! The bytes of partition rules, within a change of a manifest. Pure.
 
 use crate::base::codec::{Reader, put_varint};
 use crate::base::rule::{BOUNDS_MAX, KeyFunction, Rule};
@@ -29,7 +29,7 @@ pub(super) fn encode_rule(rule: &Rule, out: &mut Vec<u8>) {
     }
 }
 
-/// The name of a partition, or a bound, which are as short.
+/// Encodes the name of a partition, or a bound, which has the same length limit.
 pub(super) fn encode_short_name(name: &[u8], out: &mut Vec<u8>) {
     out.push(u8::try_from(name.len()).expect("rules have names of at most 255 bytes"));
     out.extend_from_slice(name);

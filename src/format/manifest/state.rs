@@ -1,11 +1,12 @@
-//! What all edits of a manifest add up to.
+//! The state of a manifest: the result of all its edits.
 //!
-//! Invariants, kept by [`State::apply`] change by change and by [`State::check`] edit by edit: 1. everything
-//! named is there, and nothing is added twice; 2. no id at or above the reserved ones; 3. names of keyspaces,
-//! and of partitions in a keyspace, are unique; 4. every table has a slice; 5. in a partition, slices of
-//! level 0 have run 0 and disjoint ranges of sequence numbers, and slices of any one run of a deeper level
-//! have disjoint ranges of keys; 6. in a hashed keyspace a level is a height of the trie, and the keys of a
-//! slice are of one node; 7. no rule by ranges of keys divides a hashed keyspace.
+//! Invariants, kept by [`State::apply`] for every change and by [`State::check`] for every edit: 1. every
+//! object that a change refers to exists, and no object is added twice; 2. no id is at or above the reserved
+//! ones; 3. names of keyspaces are unique, and so are names of partitions in a keyspace; 4. every table has a
+//! slice; 5. in a partition, slices of level 0 have run 0 and disjoint ranges of sequence numbers, and slices
+//! of one run of a deeper level have disjoint ranges of keys; 6. in a hashed keyspace, a level is a height of
+//! the trie, and the keys of a slice belong to one node; 7. no rule by ranges of keys divides a hashed
+//! keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +23,9 @@ pub(crate) struct Keyspace {
     pub(crate) kind: KeyspaceKind,
     pub(crate) name: String,
     pub(crate) settings: Settings,
-    /// `None`: it has one partition, without a name.
+    /// `None`: the keyspace has one partition, without a name.
     pub(crate) rule: Option<Rule>,
-    /// Partitions whose names come before this one are wanted no more.
+    /// Partitions whose names come before this one are to be dropped.
     pub(crate) retained_from: Box<[u8]>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Log {
     pub(crate) path: u16,
     pub(crate) uid: u64,
     pub(crate) bytes: u64,
-    /// Where its records end, once it is sealed and durable.
+    /// Recorded end of the records, once the log is sealed and durable.
     pub(crate) promise: Option<FramePoint>,
 }
 
@@ -58,9 +59,9 @@ pub(crate) struct Table {
     pub(crate) path: u16,
     pub(crate) uid: u64,
     pub(crate) bytes: u64,
-    /// Over the checksums of its blocks.
+    /// Checksum over the checksums of its blocks.
     pub(crate) checksum: u32,
-    /// By index in the table. Never empty between edits.
+    /// Slices by index in the table. Never empty between edits.
     pub(crate) slices: BTreeMap<u32, Slice>,
 }
 
@@ -70,7 +71,7 @@ impl Table {
     }
 }
 
-/// A change that does not fit the state: which rule it breaks, and the number or id it is about.
+/// A change that contradicts the state: the rule that it breaks, and the number or id of the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inconsistent {
     pub(crate) what: &'static str,
@@ -79,7 +80,7 @@ pub(crate) struct Inconsistent {
 
 type Applied = Result<(), Inconsistent>;
 
-/// Never given out: the names of keyspaces stand under it.
+/// Never assigned. The names of keyspaces are kept under this id.
 const NO_KEYSPACE: KeyspaceId = KeyspaceId(0);
 
 fn broken(what: &'static str, number: u64) -> Applied {
@@ -91,25 +92,26 @@ fn broken(what: &'static str, number: u64) -> Applied {
 pub(crate) struct State {
     pub(crate) keyspaces: BTreeMap<KeyspaceId, Keyspace>,
     pub(crate) partitions: BTreeMap<PartitionId, Partition>,
-    /// By number, which is the order in which they are replayed.
+    /// Logs by number, which is the order of replay.
     pub(crate) logs: BTreeMap<u64, Log>,
     pub(crate) tables: BTreeMap<u64, Table>,
-    /// Ids at or above these were never given out; they are reserved many at a time.
+    /// No id at or above these was ever assigned; ids are reserved many at a time.
     pub(crate) next_keyspace: u32,
     pub(crate) next_partition: u32,
-    /// Every write up to this one is in tables.
+    /// Every write up to this sequence number is in tables.
     pub(crate) flushed: Sequence,
-    /// Names in use, and whose they are: of keyspaces under keyspace 0, of partitions under their keyspace.
+    /// Names in use and the ids of their objects: keyspaces under keyspace 0, partitions under their
+    /// keyspace.
     names: BTreeMap<(KeyspaceId, Box<[u8]>), u32>,
-    /// Where each partition's slices are: (table, index).
+    /// The slices of each partition, as (table, index).
     slices_of: BTreeMap<PartitionId, BTreeSet<(u64, u32)>>,
-    /// The same of each node of a hashed keyspace.
+    /// The slices of each node of a hashed keyspace, as (table, index).
     slices_in: BTreeMap<(PartitionId, NodeId), BTreeSet<(u64, u32)>>,
-    /// Partitions, nodes of hashed ones, and tables changed since the last check; empty between edits.
+    /// Partitions, nodes of hashed keyspaces, and tables changed since the last check; empty between edits.
     unchecked_partitions: BTreeSet<PartitionId>,
     unchecked_nodes: BTreeSet<(PartitionId, NodeId)>,
     unchecked_tables: BTreeSet<u64>,
-    /// What keyspaces, partitions and tables take of a snapshot, at most.
+    /// Upper bound on the bytes of keyspaces, partitions and tables in a snapshot.
     contents_bytes: u64,
 }
 
@@ -131,7 +133,7 @@ fn partition_bytes(partition: &Partition) -> u64 {
     (12 + partition.name.len()) as u64
 }
 
-/// Without its slices.
+/// Bytes of a table without its slices.
 const TABLE_BYTES: u64 = 31;
 
 fn slice_bytes(slice: &Slice) -> u64 {
@@ -140,7 +142,7 @@ fn slice_bytes(slice: &Slice) -> u64 {
 }
 
 impl State {
-    /// Applies one change. After an error the state is half changed and of no use.
+    /// Applies one change. After an error the state is partly changed and must be discarded.
     pub(crate) fn apply(&mut self, change: &Change) -> Applied {
         match change {
             Change::Keyspace { id, kind, name, settings } => {
@@ -202,8 +204,8 @@ impl State {
         }
     }
 
-    /// What must hold between edits; called after each. Cost: the slices of the partitions that the edit
-    /// changed.
+    /// Checks the invariants that hold between edits; called after each edit. Cost: the slices of the
+    /// partitions that the edit changed.
     pub(crate) fn check(&mut self) -> Applied {
         for number in std::mem::take(&mut self.unchecked_tables) {
             if self.tables.get(&number).is_some_and(|table| table.slices.is_empty()) {
@@ -224,13 +226,13 @@ impl State {
         Ok(())
     }
 
-    /// Applies one edit and checks what must hold after it. After an error the state is of no use.
+    /// Applies one edit and checks the state. After an error the state must be discarded.
     pub(crate) fn apply_edit(&mut self, changes: &[Change]) -> Applied {
         changes.iter().try_for_each(|change| self.apply(change))?;
         self.check()
     }
 
-    /// The partitions of a keyspace, by name.
+    /// The partitions of a keyspace, in the order of their names.
     pub(crate) fn partitions_of(&self, keyspace: KeyspaceId) -> impl Iterator<Item = PartitionId> {
         let first = (keyspace, Box::default());
         let of_it = self.names.range(first..).take_while(move |((of, _), _)| *of == keyspace);
@@ -242,7 +244,7 @@ impl State {
         self.names.contains_key(&(keyspace, name.into()))
     }
 
-    /// Forgets partitions from an id on that have no slice: their items are not in tables yet.
+    /// Removes partitions without slices, from id `from` on. Their items are not in tables yet.
     pub(crate) fn forget_empty_partitions(&mut self, from: PartitionId) {
         let later = self.partitions.range(from..).map(|(id, _)| *id);
         let empty: Vec<PartitionId> = later.filter(|id| self.slices(*id).next().is_none()).collect();
@@ -251,7 +253,7 @@ impl State {
         }
     }
 
-    /// Every tree, by id.
+    /// Every tree, ordered by id.
     pub(crate) fn trees(&self) -> impl Iterator<Item = TreeId> {
         self.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id })
     }
@@ -271,7 +273,7 @@ impl State {
         slice.expect("places are those of slices that are there")
     }
 
-    /// Changes that make an empty state equal to this one: always the same for equal states.
+    /// Changes that turn an empty state into this one. Equal states give equal changes.
     pub(crate) fn snapshot(&self) -> Vec<Change> {
         let mut changes = vec![
             Change::Ids { next_keyspace: self.next_keyspace, next_partition: self.next_partition },
@@ -308,7 +310,7 @@ impl State {
         changes
     }
 
-    /// At least the bytes of the snapshot's encoding, and at most about twice as many.
+    /// Upper bound on the bytes of the snapshot's encoding, and at most about twice as many.
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {
         32 + self.contents_bytes + 52 * self.logs.len() as u64
     }
@@ -331,7 +333,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a keyspace's keys say which partition has them.
+    /// Whether the partition of a key follows from the key.
     pub(crate) fn is_divided_by_keys(&self, id: KeyspaceId) -> bool {
         self.keyspaces.get(&id).and_then(|one| one.rule.as_ref()).is_some_and(Rule::is_by_key)
     }
@@ -383,7 +385,7 @@ impl State {
             return broken("a partition of an unknown keyspace", id.0.into());
         };
         if keyspace.rule.as_ref().is_some_and(|rule| !rule.has_name(&partition.name)) {
-            // Reads would look for its keys elsewhere.
+            // Reads would look for the keys of this partition in another one.
             return broken("a partition with a name that its rule does not give", id.0.into());
         }
         if self.partitions.contains_key(&id) {
@@ -465,7 +467,7 @@ impl State {
         self.link(slice, (number, index))
     }
 
-    /// Notes where a slice is.
+    /// Adds a slice to the indexes by partition and by node.
     fn link(&mut self, slice: &Slice, place: (u64, u32)) -> Applied {
         self.slices_of.entry(slice.partition).or_default().insert(place);
         let Some(node) = slice.node() else {
@@ -531,7 +533,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a slice out of its table, and the table out of the state when it was the last.
+    /// Removes a slice from its table, and the table with its last slice.
     fn forget_slice(&mut self, number: u64, index: u32) {
         if let Some(table) = self.tables.get_mut(&number) {
             self.contents_bytes -= table.slices.remove(&index).as_ref().map_or(0, slice_bytes);
@@ -542,7 +544,7 @@ impl State {
     }
 }
 
-/// Checks the runs of a partition, or of one node of it.
+/// Checks the runs of a partition or of one of its nodes.
 fn check_runs<'s>(partition: PartitionId, slices: impl Iterator<Item = &'s Slice>) -> Applied {
     let mut by_sequence: Vec<(Sequence, Sequence)> = Vec::new();
     let mut by_key = Vec::new();

@@ -1,4 +1,4 @@
-//! Edits and state: their bytes, and every inconsistency.
+//! Edits and state: their bytes, and every kind of inconsistency.
 
 mod rules;
 
@@ -58,7 +58,7 @@ fn slice(table: u64, index: u32, level: u8, sequences: (u64, u64), keys: (&[u8],
 
 const IDS: Change = Change::Ids { next_keyspace: 1024, next_partition: 2048 };
 
-/// A state with something of everything.
+/// A state with objects of every kind.
 fn base() -> Vec<Change> {
     vec![
         IDS,
@@ -176,7 +176,7 @@ fn golden() {
     golden.check();
 }
 
-/// Every change comes back; cut anywhere but between changes, an edit is refused and nothing panics.
+/// Every change decodes to itself. An edit cut inside a change is refused, and no cut panics.
 #[test]
 fn round_trip_and_every_cut() {
     let (mut bytes, mut ends) = (encode_edit(1, &[]), Vec::new());
@@ -195,8 +195,8 @@ fn round_trip_and_every_cut() {
     }
 }
 
-/// Any flipped bit decodes to an error or to something else than before, never panics, and what decodes is
-/// encoded so.
+/// An edit with a flipped bit is refused or decodes to other changes, and never panics. Changes that decode
+/// encode to the same bytes.
 #[test]
 fn flips_decode_to_what_they_say() {
     let changes: Vec<Change> = each_change().into_iter().map(|(change, ..)| change).collect();
@@ -216,7 +216,7 @@ fn edited(change: &Change, at: usize, bytes: &[u8]) -> Vec<u8> {
     edit
 }
 
-/// Ids of hashed keyspaces, and no others, have bit 31.
+/// Ids of hashed keyspaces have bit 31; no other ids have it.
 #[test]
 fn kinds_of_keyspaces_are_those_of_their_ids() {
     let one = keyspace(1, "one");
@@ -302,7 +302,7 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&late), "the flushed sequence");
 }
 
-/// A snapshot's replay gives an equal state, through bytes too, and is at most as long as announced.
+/// The replay of a snapshot gives an equal state, through bytes too, and is no longer than announced.
 #[test]
 fn a_snapshot_is_the_state() {
     let before = state(&base());
@@ -313,8 +313,7 @@ fn a_snapshot_is_the_state() {
     assert_eq!(State::default(), state(&State::default().snapshot()));
 }
 
-/// What is said of a snapshot's length before it is made holds for each of its parts, at its longest: not
-/// less, and little more.
+/// The bound on a snapshot's length holds for the longest objects of each kind, and is close.
 #[test]
 fn lengths_are_told_before() {
     let room = |state: &State| {
@@ -368,7 +367,7 @@ fn lengths_are_told_before() {
     }
 }
 
-/// Trees have levels up to the deepest, and no deeper.
+/// Trees have levels down to the deepest one, and no deeper.
 #[test]
 fn levels_have_an_end() {
     for (level, is_refused) in [(LEVEL_MAX, false), (LEVEL_MAX + 1, true)] {
@@ -380,7 +379,7 @@ fn levels_have_an_end() {
     }
 }
 
-/// A promise may stand anywhere in its log, both ends among it, where a record may end.
+/// The recorded end of a log may be at any possible end of a record, from the first to the last.
 #[test]
 fn promises_stand_in_their_logs() {
     for bytes in [RECORDS_FROM, RECORDS_FROM + 8, 1 << 20] {
@@ -388,7 +387,7 @@ fn promises_stand_in_their_logs() {
     }
 }
 
-/// A snapshot does not depend on how the state came about.
+/// A snapshot does not depend on the history of the state.
 #[test]
 fn a_snapshot_does_not_remember() {
     let mut changed = state(&base());
@@ -414,7 +413,7 @@ fn a_snapshot_does_not_remember() {
     assert_eq!(changed.snapshot(), state(&base()).snapshot());
 }
 
-/// Drops take everything below with them, and a table goes with its last slice.
+/// A drop also removes all dependent objects, and a table goes with its last slice.
 #[test]
 fn drops_reach_down() {
     let mut dropped = state(&base());
@@ -424,7 +423,7 @@ fn drops_reach_down() {
     assert!(dropped.tables.is_empty());
     assert_eq!(dropped.partitions.keys().collect::<Vec<_>>(), [&PartitionId(3)]);
     dropped.apply_edit(&[keyspace(4, "one"), partition(8, 4, b"")]).expect("names are free again");
-    // A table goes at once as slice by slice.
+    // Removing a table at once gives the same state as removing it slice by slice.
     let [mut whole, mut by_slice] = [state(&base()), state(&base())];
     whole.apply_edit(&[Change::TableRemoved { number: 5 }]).expect("consistent");
     let slices = [0, 1].map(|index| Change::SliceRemoved { table: 5, index });
@@ -514,7 +513,8 @@ fn checks_of_the_state() {
     state(&base()).apply_edit(&[promised(7, 12288 + 80)]).expect("the same promise again");
 }
 
-/// Slices may stand beside each other where they do not touch, and above each other in runs of one level.
+/// Slices may lie side by side where their keys do not touch, and on top of each other in several runs of a
+/// level.
 #[test]
 fn neighbours_and_runs_are_consistent() {
     let beside = [table(8), slice(8, 0, 0, (21, 30), (b"a", b"k")), slice(8, 1, 1, (1, 9), (b"g", b"z"))];
@@ -523,8 +523,8 @@ fn neighbours_and_runs_are_consistent() {
     state(&base()).apply_edit(&above).expect("another run of the level");
 }
 
-/// A slice that a range tombstone leaves without a last key comes back so, and no other of its level is
-/// behind.
+/// A slice without a last key, because of a range tombstone, decodes to itself, and no other slice of its run
+/// may follow it.
 #[test]
 fn slices_may_have_no_last_key() {
     let endless = |table: u64, min_key: &[u8]| {

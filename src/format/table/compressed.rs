@@ -1,8 +1,8 @@
-//! Compressed data block: a data block as LZ4 (block format), where that makes its extent at least an eighth
-//! shorter. What does not shrink is stored as it is, so a slice may have both.
+//! Compressed data block: a data block as LZ4 (block format), if that makes its extent at least an eighth
+//! shorter. Other blocks are stored as they are, so a slice may have both kinds.
 //!
-//! It is not what is searched: `table` checks a block as it is stored, decompresses it once, checks what came
-//! out as it checks any data block (`data`), and everything above sees only that. Pure functions.
+//! Compressed blocks are never searched. `table` checks the stored block, decompresses it once, and checks
+//! the result like any data block (`data`); all layers above see only the result. Pure functions.
 //!
 //! ```text
 //! offset size type name: meaning
@@ -14,13 +14,13 @@
 //! 12     4    u32  plain: bytes of the data block, to the end of its values
 //! 16     ..        compressed: the data block from offset 5 to the end of its values
 //! ```
-//! The first five bytes of the data block are not stored: a decompressed block has no checksum (zero there),
-//! its tag is 1, and zeros fill it to whole units.
+//! The first five bytes of the data block are not stored: a decompressed block has a zero checksum and tag 1,
+//! and zeros fill it to whole units.
 //!
 //! Invariants:
-//! 1. The length to allocate is known before anything is decompressed, is longer than what is stored, at most
-//!    that of the largest data block and at most [`RATIO_MAX`] times what is stored, and is exactly what
-//!    comes out.
+//! 1. The length to allocate is known before decompression. It is longer than the stored block, at most that
+//!    of the largest data block, at most [`RATIO_MAX`] times the stored bytes, and exactly the length of the
+//!    result.
 
 use crate::base::codec::Malformed;
 use crate::base::step::BlockKind;
@@ -28,26 +28,26 @@ use crate::base::step::BlockKind;
 use super::data::HEADER_BYTES as PLAIN_HEADER_BYTES;
 use super::{DATA_BLOCK_BYTES_MAX, UNIT_BYTES, extent_bytes};
 
-/// Bytes before the compressed ones.
+/// Bytes before the compressed data.
 pub(crate) const HEADER_BYTES: usize = 16;
 pub(super) const COMPRESSED: u8 = 16;
-/// No LZ4 block holds more than this many times its own bytes.
+/// Maximum ratio of decompressed to compressed bytes of an LZ4 block.
 const RATIO_MAX: usize = 255;
-/// What of the data block comes before what is compressed: checksum and tag.
+/// Bytes of the data block before the compressed part: checksum and tag.
 const SKIPPED_BYTES: usize = 5;
 const FLAGS_AT: usize = 5;
 
 /// How data blocks are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Compression {
-    /// As they are.
+    /// Uncompressed.
     None,
-    /// As LZ4 where that makes the extent at least an eighth shorter.
+    /// As LZ4 if that makes the extent at least an eighth shorter.
     Lz4,
 }
 
-/// Puts the compressed block in the place of the data block of `used` bytes that begins at `start` of `out`
-/// and is its end, if that is at least an eighth shorter; neither is sealed. `memory` is only used again.
+/// Replaces the data block of `used` bytes from `start` to the end of `out` by its compressed form, if that
+/// is at least an eighth shorter. Neither form is sealed. `memory` is a reusable buffer.
 pub(super) fn compress(out: &mut Vec<u8>, start: usize, used: usize, memory: &mut Vec<u8>) {
     let plain = &out[start + SKIPPED_BYTES..start + used];
     let limit = stored_bytes_max(used);
@@ -75,8 +75,8 @@ fn stored_bytes_max(used: usize) -> usize {
     (extent_bytes(used) * 7 / 8) / UNIT_BYTES * UNIT_BYTES
 }
 
-/// The length of the data block that a stored block holds compressed, in whole units; `None` for a block that
-/// is stored as it is. The checksum was checked.
+/// The length, in whole units, of the data block in a compressed block; `None` for an uncompressed block. The
+/// caller has checked the checksum.
 pub(crate) fn plain_bytes(stored: &[u8]) -> Result<Option<usize>, Malformed> {
     match stored.get(FLAGS_AT) {
         Some(flags) if flags & COMPRESSED != 0 => parse(stored).map(|(_, used)| Some(extent_bytes(used))),
@@ -84,8 +84,8 @@ pub(crate) fn plain_bytes(stored: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// Decompresses a stored block into `plain`, which is as long as [`plain_bytes`] says. What comes out has to
-/// be checked as any data block.
+/// Decompresses a stored block into `plain`, whose length must be the one from [`plain_bytes`]. The caller
+/// must check the result like any data block.
 pub(crate) fn decompress(stored: &[u8], plain: &mut [u8]) -> Result<(), Malformed> {
     let (compressed, used) = parse(stored)?;
     assert_eq!(plain.len(), extent_bytes(used), "the length was asked for");
@@ -101,7 +101,7 @@ pub(crate) fn decompress(stored: &[u8], plain: &mut [u8]) -> Result<(), Malforme
     }
 }
 
-/// The compressed bytes, and the used bytes of the data block they hold.
+/// The compressed bytes, and the used bytes of the data block in them.
 fn parse(stored: &[u8]) -> Result<(&[u8], usize), Malformed> {
     let Some(header) = stored.first_chunk::<HEADER_BYTES>() else {
         return Err(bad(0, "length of a compressed block", HEADER_BYTES, stored.len()));

@@ -1,9 +1,9 @@
-//! Data block, reading side: items of one key range, in columns.
+//! Data block, reading side: the items of one key range, stored in columns.
 //!
-//! A point lookup touches the header and the tags, one key and one value: of a page of 16-byte keys and
-//! 100-byte values 2.2 lines of 64 bytes before the value (docs/results/alone.md). Writing is `data_build`.
-//! `table` checks a block once, when it comes from the device; everything else here takes checked blocks
-//! only.
+//! A point lookup reads the header and the tags, one key and one value: with 16-byte keys and 100-byte values
+//! in a 4096-byte block, 2.2 cache lines of 64 bytes before the value (docs/results/alone.md). Writing is in
+//! `data_build`. `table` checks a block once, when it comes from the device; all other functions here take
+//! checked blocks only.
 //!
 //! ```text
 //! offset size         type name: meaning
@@ -25,14 +25,14 @@
 //!                          suffixes: of the keys, strictly ascending without flag 32
 //!                          values: of a delete, empty
 //! ```
-//! Flag 32, of hashed keyspaces: prefix and suffix are the key as it was given, without its place
-//! (`base::place`), in front of which the place that its hash says belongs. The items are in the order of
-//! these stored keys. Checking that needs the secret of the store's hash.
+//! With flag 32, for hashed keyspaces, prefix and suffix are the user's key without its place
+//! (`base::place`). A stored key is the place, which follows from the key's hash, and then the key. The items
+//! are in the order of the stored keys. Checking this order needs the secret of the store's hash.
 //!
 //! Invariants of a checked block:
-//! 1. Every range an accessor forms from it lies in it.
-//! 2. Without flag 32 suffixes are strictly ascending, so binary search and the order of scans hold. With it
-//!    cursors check the order as they go.
+//! 1. Every range that an accessor computes lies in the block.
+//! 2. Without flag 32 suffixes are strictly ascending, so binary search and scans are right. With flag 32,
+//!    cursors check the order as they advance.
 
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
@@ -49,7 +49,7 @@ use super::{UNIT_BYTES, extent_bytes};
 /// Bytes before the tags.
 pub(crate) const HEADER_BYTES: usize = 20;
 const LINE_BYTES: usize = 64;
-/// Lines of a value that are fetched before it is looked at.
+/// Cache lines of a value that are prefetched before the value is read.
 const LINES_AHEAD_MAX: usize = 4;
 pub(super) const FIXED_KEYS: u8 = 1;
 pub(super) const FIXED_VALUES: u8 = 2;
@@ -57,7 +57,7 @@ pub(super) const KINDS: u8 = 4;
 pub(super) const WIDE: u8 = 8;
 pub(super) const PLACES_LEFT_OUT: u8 = 32;
 
-/// Where things are in one block: plain numbers, valid for the bytes they were taken from.
+/// Offsets and lengths of one block: plain numbers, valid for the bytes they were computed from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     flags: u8,
@@ -70,7 +70,7 @@ pub(crate) struct Layout {
     value_ends_at: usize,
     prefix_at: usize,
     suffixes_at: usize,
-    /// `None`: where the last suffix ends.
+    /// `None`: the values begin where the last suffix ends.
     values_at: Option<usize>,
 }
 
@@ -78,12 +78,12 @@ pub(crate) struct Layout {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) kind: ItemKind,
-    /// In the block's bytes.
+    /// Range of the value in the block.
     pub(crate) value: Range<usize>,
 }
 
-/// Bytes of the block that begins at `bytes`, compressed or not, by its own account, which only its checksum
-/// makes true.
+/// Bytes of the block that begins at `bytes`, compressed or not, by its own header. The header is to be
+/// trusted only after the checksum is checked.
 pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
     let header = bytes.first_chunk::<HEADER_BYTES>()?;
     let used = u32_at(header, 8) as usize;
@@ -92,12 +92,12 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
         .then(|| extent_bytes(used))
 }
 
-/// The value and kind of `key`, whose hash has this `tag`, in a checked block. `asked`: the first
-/// item with the tag, if [`prefetch_item`] has named it.
+/// The value and kind of `key`, whose hash has this `tag`, in a checked block. `asked`: the index of the
+/// first item with the tag, if [`prefetch_item`] returned it for this block.
 ///
-/// It looks at the tags up to the item, or to one with this tag and a greater key if keys ascend; of keys
-/// only at those with this tag. With `asked`, which must be of this block, at that item first, and at no tag
-/// if it has the key.
+/// The search reads tags up to the item, or, if keys ascend, up to an item with this tag and a greater key.
+/// It reads keys only of items with this tag. With `asked` it reads that item first, and no tag if that item
+/// has the key.
 #[inline]
 pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> Option<Found> {
     let layout = Layout::of(block);
@@ -116,8 +116,8 @@ pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> O
         .flatten()
 }
 
-/// The first item with this tag, key and value of which are asked of the processor; header and tags should
-/// be near by now.
+/// The index of the first item with this tag, whose key and value are prefetched. The header and the tags
+/// should be in the cache by now.
 #[inline]
 pub(crate) fn prefetch_item(block: &[u8], tag: u8) -> Option<usize> {
     let layout = Layout::of(block);
@@ -128,7 +128,7 @@ pub(crate) fn prefetch_item(block: &[u8], tag: u8) -> Option<usize> {
     Some(index)
 }
 
-/// Asks for the first lines of a range, which begins anywhere in its first.
+/// Prefetches the first cache lines of a range, which may begin anywhere in a line.
 #[inline]
 fn prefetch_lines(block: &[u8], range: Range<usize>) {
     let before = (block.as_ptr() as usize + range.start) % LINE_BYTES;
@@ -136,7 +136,7 @@ fn prefetch_lines(block: &[u8], range: Range<usize>) {
     (0..lines).for_each(|line| prefetch(block, range.start + line * LINE_BYTES));
 }
 
-/// The high bit of every byte of `word` that is zero, and no other bit.
+/// The high bit of every zero byte of `word`, and no other bit.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
@@ -161,24 +161,24 @@ impl Layout {
         self.flags & PLACES_LEFT_OUT != 0
     }
 
-    /// Index of the first item whose key is not less than `key`; `items()` if there is none. Places are not
-    /// left out.
+    /// Index of the first item whose key is not less than `key`; `items()` if there is none. Only for blocks
+    /// with places.
     pub(crate) fn lower_bound(&self, block: &[u8], key: &[u8]) -> usize {
         self.partition(block, key, Ordering::Less)
     }
 
-    /// Index of the first item whose key is greater than `key`; `items()` if there is none. Places are not
-    /// left out.
+    /// Index of the first item whose key is greater than `key`; `items()` if there is none. Only for blocks
+    /// with places.
     pub(crate) fn upper_bound(&self, block: &[u8], key: &[u8]) -> usize {
         self.partition(block, key, Ordering::Equal)
     }
 
-    /// As `lower_bound`, of a block that may leave places out, in the store with this secret.
+    /// Like `lower_bound`, also for a block without places, in the store with this secret.
     pub(crate) fn lower_bound_by(&self, block: &[u8], key: &[u8], secret: &HashSecret) -> usize {
         self.partition_by(block, key, Ordering::Less, secret)
     }
 
-    /// As `upper_bound`, of a block that may leave places out, in the store with this secret.
+    /// Like `upper_bound`, also for a block without places, in the store with this secret.
     pub(crate) fn upper_bound_by(&self, block: &[u8], key: &[u8], secret: &HashSecret) -> usize {
         self.partition_by(block, key, Ordering::Equal, secret)
     }
@@ -201,7 +201,7 @@ impl Layout {
         key
     }
 
-    /// How many items' keys compare to `key` as at most `most`.
+    /// The number of items whose comparison with `key` gives at most `most`.
     fn partition_by(&self, block: &[u8], key: &[u8], most: Ordering, secret: &HashSecret) -> usize {
         if !self.leaves_places_out() {
             return self.partition(block, key, most);
@@ -214,7 +214,7 @@ impl Layout {
         })
     }
 
-    /// How many items' keys compare to `key` as at most `most`.
+    /// Like `partition_by`, for a block with places.
     fn partition(&self, block: &[u8], key: &[u8], most: Ordering) -> usize {
         let prefix = self.prefix(block);
         let shared = key.len().min(prefix.len());
@@ -228,24 +228,24 @@ impl Layout {
         first_beyond(self.items, |index| self.suffix(block, index).cmp(rest) <= most)
     }
 
-    /// Bytes that all keys of the block begin with.
+    /// Bytes of the common prefix of the block's keys.
     pub(crate) fn prefix_bytes(&self) -> usize {
         self.prefix_bytes
     }
 
-    /// What all keys of the block begin with; behind their places, if these are left out.
+    /// The common prefix of the block's keys, without their places if the block leaves these out.
     #[inline]
     pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         look(block, self.prefix_at..self.suffixes_at)
     }
 
-    /// The rest of the key of item `index`.
+    /// The key of item `index` behind the common prefix.
     #[inline]
     pub(crate) fn suffix<'a>(&self, block: &'a [u8], index: usize) -> &'a [u8] {
         look(block, self.suffix_range(block, index))
     }
 
-    /// Whether no item is a delete, by the header alone.
+    /// Whether the header says that no item is a delete.
     #[inline]
     pub(crate) fn is_all_puts(&self) -> bool {
         self.flags & KINDS == 0
@@ -260,7 +260,7 @@ impl Layout {
         ItemKind::from_u8(look(block, at..at + 1)[0]).expect("kinds were checked")
     }
 
-    /// Where the value of item `index` is in the block.
+    /// Range of the value of item `index` in the block.
     #[inline]
     pub(crate) fn value_range(&self, block: &[u8], index: usize) -> Range<usize> {
         let inside = if self.flags & FIXED_VALUES != 0 {
@@ -304,9 +304,9 @@ impl Layout {
         }
     }
 
-    /// Goes through the tags, eight items at a time, from those that item `from` is among, if there is one:
-    /// `hit` is given the first of them, and the high bit of byte i set for item first + i if that has the
-    /// tag, as one has.
+    /// Searches the tags, eight items at a time, from the group of item `from` on. Calls `hit` for each group
+    /// with a match, with the index of the group's first item and a mask: the high bit of byte i is set if
+    /// item first + i has the tag.
     #[inline]
     fn tagged<R>(
         &self,
@@ -335,8 +335,9 @@ impl Layout {
         if hits == 0 { ControlFlow::Continue(()) } else { hit(first, hits) }
     }
 
-    /// The candidate with this key, or that there is none; `hits` has the high bit of byte i set for item
-    /// `first` + i. `suffix`: the key behind as many bytes as the prefix has.
+    /// Compares the key of each candidate, until the item is found or is known to be absent. The high bit of
+    /// byte i in `hits` is set if item `first` + i is a candidate. `suffix`: the key behind as many bytes as
+    /// the prefix has.
     #[inline]
     fn find_among(
         &self,
@@ -348,7 +349,7 @@ impl Layout {
         while hits != 0 {
             let index = first + hits.trailing_zeros() as usize / 8;
             if self.flags & FIXED_VALUES != 0 {
-                // Wanted next, if this is the key: it comes with it.
+                // The value is needed next if this is the key, so it is prefetched together with the key.
                 prefetch_lines(block, self.value_range(block, index));
             }
             self.look_at(block, (key, suffix), index)?;
@@ -357,7 +358,8 @@ impl Layout {
         ControlFlow::Continue(())
     }
 
-    /// The item, if it has this key, or that none has: none behind it does either then, where keys ascend.
+    /// Breaks with the item if it has this key. Breaks with `None` if no later item can have it: where keys
+    /// ascend, that is so once an item has a greater key.
     #[inline(always)]
     fn look_at(
         &self,
@@ -371,13 +373,13 @@ impl Layout {
                 ControlFlow::Break(Some(Found { kind, value }))
             }
             Ordering::Less if self.leaves_places_out() => ControlFlow::Continue(()),
-            // Not with this prefix, in which case no key is it; or every later one is greater.
+            // The prefix differs, so no item has the key; or every later key is greater.
             Ordering::Equal | Ordering::Less => ControlFlow::Break(None),
             Ordering::Greater => ControlFlow::Continue(()),
         }
     }
 
-    /// The layout, if header and columns fit the block. Everything behind the header is `check`'s.
+    /// The layout, if header and columns fit the block. `check` covers the bytes behind the header.
     #[inline]
     fn parse(block: &[u8]) -> Result<Layout, Malformed> {
         note(&(0..HEADER_BYTES));
@@ -426,7 +428,7 @@ impl Layout {
         })
     }
 
-    /// Whether keys and values take what is used, exactly.
+    /// Checks that keys and values take exactly the used bytes.
     fn check_used(&self, block: &[u8]) -> Result<(), Malformed> {
         let total = |fixed: u8, length: usize, ends_at: usize| {
             if self.flags & fixed != 0 {
@@ -483,8 +485,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether no key is too long, and each is greater than the one before; of keys whose places are left
-    /// out, whether none is too long.
+    /// Checks that no key is too long and that keys ascend. For a block without places, checks only the
+    /// lengths.
     fn check_keys(&self, block: &[u8]) -> Result<(), Malformed> {
         if self.leaves_places_out() {
             let lengths = (0..self.items).map(|index| self.prefix_bytes + self.suffix(block, index).len());
@@ -503,7 +505,8 @@ impl Layout {
         }
     }
 
-    /// As `check_keys`. Every block that is read goes through it: most keys differ in eight bytes.
+    /// The order and lengths for `check_keys`. Every block that is read passes this check, so it compares
+    /// heads first: most keys differ within eight bytes.
     #[inline]
     fn check_suffixes<'a>(
         &self,
@@ -557,7 +560,7 @@ impl Layout {
     }
 }
 
-/// Checks everything the accessors rest on. The checksum is the caller's.
+/// Checks all properties that the accessors rely on, but not the checksum, which the caller checks.
 pub(crate) fn check(block: &[u8]) -> Result<Layout, Malformed> {
     let layout = Layout::parse(block)?;
     layout.check_used(block)?;
@@ -570,7 +573,7 @@ pub(crate) fn check(block: &[u8]) -> Result<Layout, Malformed> {
     Ok(layout)
 }
 
-/// How many items come before all for which this does not hold, by halves.
+/// The number of items before the first for which `is_before` is false, by binary search.
 #[inline]
 fn first_beyond(items: usize, mut is_before: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, items);
@@ -585,14 +588,14 @@ fn first_beyond(items: usize, mut is_before: impl FnMut(usize) -> bool) -> usize
     low
 }
 
-/// Bytes of a block that is searched.
+/// Bytes of a block, noted as read for the tests.
 #[inline]
 fn look(block: &[u8], range: Range<usize>) -> &[u8] {
     note(&range);
     &block[range]
 }
 
-/// Tests count what is looked at.
+/// Tests count the bytes read.
 #[cfg(not(test))]
 #[inline(always)]
 fn note(_range: &Range<usize>) {}

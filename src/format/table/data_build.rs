@@ -1,12 +1,12 @@
-//! Data block, writing side: gathers items, decides where blocks end, writes them in columns.
+//! Data block, writing side: collects items, decides the ends of blocks, and writes blocks in columns.
 //!
-//! `table::build` feeds it items in key order and asks after each whether a block can be cut. One thread.
+//! `table::build` adds items in key order and asks after each item whether a block can be cut. One thread.
 //!
-//! The cut: a block of the target size (4096 bytes by default) where items fill it to 95 %; else, of the
-//! extents of whole units from the target to twice the target, the one that is filled best. An item that fits
-//! none has a block of its own.
+//! The rule for cuts: a block has the target size (4096 bytes by default) if items fill it to 95 %. Otherwise
+//! it has the best filled extent of whole units from the target to twice the target. An item that fits no
+//! such extent has a block of its own.
 //!
-//! So the blocks of items of one size, key and value together, take of their bytes, at a target of 4096:
+//! The ratio of block bytes to key and value bytes, for items of one size and a target of 4096:
 //! | item bytes | mean | at most | |
 //! |---|---|---|---|
 //! | 16 to 100 | 1.01 | 1.02 | |
@@ -15,18 +15,18 @@
 //! | 4096 to 8192 | 1.05 | 1.13 | a value of 4 KiB in 4.5 KiB |
 //! | 8192 to 65,536 | 1.01 | 1.07 | |
 //!
-//! A smaller loss would need blocks of more than twice the target, or items that lie in two blocks.
+//! A smaller loss needs blocks of more than twice the target, or items that span two blocks.
 //!
-//! Of a hashed keyspace blocks leave the places out, and begin at quanta of the place: some numbers of equal
-//! size that the space of places is divided into, so many that a block has about as many as a byte can count
-//! (`fence_build`). A block is then the shorter by the items that share their quantum with the first one
-//! behind it: of 35 items a sixth of an item.
+//! Blocks of a hashed keyspace leave the places out, and begin at quanta of the place (`quanta`): the space
+//! of places is divided into so many equal parts that one byte can count the parts of a block
+//! (`fence_build`). A cut moves back to the nearest bound of a quantum; a block of 35 items loses a sixth of
+//! an item to this.
 //!
 //! Invariants:
-//! 1. The bytes a block takes grow with every item, so "how many fit" has one answer.
-//! 2. An extent is the smallest number of whole units that holds what is stored, so a block says its own
-//!    extent.
-//! 3. Less than twice the target, and one item more, is held.
+//! 1. The bytes of a block grow with every item, so the number of items that fit is well-defined.
+//! 2. An extent is the smallest number of whole units that holds the stored bytes, so the used bytes in a
+//!    block's header give its extent.
+//! 3. The builder holds less than twice the target, and one item more.
 
 use crate::base::checksum::Context;
 use crate::base::id::ItemKind;
@@ -38,9 +38,9 @@ use super::data::{FIXED_KEYS, FIXED_VALUES, HEADER_BYTES, KINDS, PLACES_LEFT_OUT
 use super::quanta::Quanta;
 use super::{extent_bytes, seal};
 
-/// A block of the target size that is filled to this share, in percent, is cut at once.
+/// A block of the target size is cut at once if items fill it to this share, in percent.
 const FILL_PERCENT: usize = 95;
-/// From this length on a value in a block of its own has its whole key in the fences, where keys are not
+/// A value from this length on, in a block of its own, has its whole key in the fences, unless the key is
 /// long.
 pub(crate) const ALONE_VALUE_BYTES_MIN: usize = 16 << 10;
 const ALONE_KEY_BYTES_MAX: usize = 128;
@@ -54,11 +54,11 @@ struct Pending {
     key_at: usize,
     key_bytes: usize,
     value_bytes: usize,
-    /// Bytes of a block of everything up to and with this item.
+    /// Bytes of a block of all pending items up to and including this one.
     block_bytes: usize,
 }
 
-/// What the size of a block depends on.
+/// The inputs of a block's size.
 #[derive(Clone, Copy, Debug)]
 struct Sums {
     items: usize,
@@ -68,7 +68,7 @@ struct Sums {
     fixed_key: Option<usize>,
     fixed_value: Option<usize>,
     kinds: bool,
-    /// Bytes of each key that the block leaves out.
+    /// Bytes of each key that the block leaves out (its place).
     left_out: usize,
 }
 
@@ -86,7 +86,8 @@ impl Sums {
         }
     }
 
-    /// `shared_bytes`: with which the item's key and the first one begin alike, behind what is left out.
+    /// `shared_bytes`: the common prefix of the item's key and the first key, behind the bytes that are left
+    /// out.
     fn add(&mut self, item: &Pending, shared_bytes: usize) {
         self.items += 1;
         self.prefix_bytes = self.prefix_bytes.min(shared_bytes);
@@ -121,27 +122,27 @@ impl Sums {
     }
 }
 
-/// Items of blocks not cut yet.
+/// Items of blocks that are not cut yet.
 #[derive(Debug)]
 pub(crate) struct DataBuilder {
     target_bytes: usize,
     compression: Compression,
-    /// Where blocks are compressed to, before it is known whether they shrink.
+    /// Buffer for compression. The compressed block is used only if it is small enough.
     compressed: Vec<u8>,
     /// Key and value of every pending item.
     bytes: Vec<u8>,
     items: Vec<Pending>,
     sums: Option<Sums>,
-    /// Whether keys begin with their place.
+    /// Whether stored keys begin with their place.
     placed: bool,
     /// Bytes of each pending key that its block leaves out.
     left_out: usize,
-    /// Chosen by the first block; none of keys without places.
+    /// The quanta, chosen by the first block; none for keys without places.
     quanta: Option<Quanta>,
 }
 
 impl DataBuilder {
-    /// `target_bytes`: a multiple of 512; what a block aims at before it is compressed.
+    /// `target_bytes`: a multiple of 512, and the size that a block aims at before compression.
     pub(crate) fn new(target_bytes: usize, compression: Compression) -> DataBuilder {
         assert!(target_bytes > 0 && target_bytes == extent_bytes(target_bytes), "a target is whole units");
         DataBuilder {
@@ -157,12 +158,12 @@ impl DataBuilder {
         }
     }
 
-    /// As `new`, for stored keys of a hashed keyspace: blocks leave their places out.
+    /// Like `new`, for stored keys of a hashed keyspace: blocks leave their places out.
     pub(crate) fn without_places(target_bytes: usize, compression: Compression) -> DataBuilder {
         DataBuilder { placed: true, left_out: PLACE_BYTES, ..DataBuilder::new(target_bytes, compression) }
     }
 
-    /// Takes an item whose key is greater than all before it; a delete has an empty value.
+    /// Adds an item. Its key must be greater than all earlier ones; a delete has an empty value.
     pub(crate) fn add(&mut self, key: &[u8], tag: u8, kind: ItemKind, value: &[u8]) {
         debug_assert!(kind == ItemKind::Put || value.is_empty(), "a delete has no value");
         let key_at = self.bytes.len();
@@ -171,7 +172,7 @@ impl DataBuilder {
         let (key_bytes, value_bytes) = (key.len(), value.len());
         self.items.push(Pending { tag, kind, key_at, key_bytes, value_bytes, block_bytes: 0 });
         if key_bytes < self.left_out {
-            // The bound of a range, which stands for an item.
+            // This key is the bound of a range and has no place.
             self.left_out = 0;
             self.size_all();
         } else {
@@ -179,17 +180,17 @@ impl DataBuilder {
         }
     }
 
-    /// The quanta of places that blocks begin at.
+    /// The quanta at whose bounds blocks begin.
     pub(crate) fn quanta(&self) -> Option<Quanta> {
         self.quanta
     }
 
-    /// Items not cut yet.
+    /// Items that are not cut yet.
     pub(crate) fn items(&self) -> usize {
         self.items.len()
     }
 
-    /// Bytes that a block of everything pending would take, without padding.
+    /// Bytes of a block of all pending items, without padding.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.items.last().map_or(0, |item| item.block_bytes)
     }
@@ -205,7 +206,8 @@ impl DataBuilder {
         &self.bytes[item.key_at..item.key_at + item.key_bytes]
     }
 
-    /// Whether the first pending item alone is a block of a large value: its fence then says its whole key.
+    /// Whether the first pending item alone forms a block of a large value. Its fence then holds its whole
+    /// key.
     pub(crate) fn is_alone(&self, count: usize) -> bool {
         let item = &self.items[0];
         count == 1
@@ -214,12 +216,12 @@ impl DataBuilder {
             && item.value_bytes >= ALONE_VALUE_BYTES_MIN
     }
 
-    /// Bytes a block of the first `count` pending items takes, without padding.
+    /// Bytes of a block of the first `count` pending items, without padding.
     pub(crate) fn block_bytes(&self, count: usize) -> usize {
         self.items[count - 1].block_bytes
     }
 
-    /// How many items the next block takes, once that is decided.
+    /// The number of items of the next block, once that is decided.
     pub(crate) fn cut(&mut self) -> Option<usize> {
         let count = self.full_cut()?;
         if !self.placed || count == self.items.len() {
@@ -230,7 +232,8 @@ impl DataBuilder {
         Some(self.cut_between(quanta, count))
     }
 
-    /// The most items, and at most so many, behind which another quantum begins; so many if there is none.
+    /// The largest number of items, up to `count`, behind which another quantum begins; `count` if there is
+    /// none.
     fn cut_between(&self, quanta: Quanta, count: usize) -> usize {
         let quantum = |index: usize| quanta.of(head(self.key(index)));
         let fewer = (1..=count).rev().find(|fewer| quantum(*fewer - 1) < quantum(*fewer));
@@ -252,7 +255,7 @@ impl DataBuilder {
         Some(self.best_cut(in_target, fit(2 * self.target_bytes)))
     }
 
-    /// Of `fewest` to `most` items the count that fills its extent best; an item alone if none fits.
+    /// The count from `fewest` to `most` that fills its extent best; at least one item.
     fn best_cut(&self, fewest: usize, most: usize) -> usize {
         let mut best = (most.max(1), 0, 1);
         for count in fewest.max(1)..=most {
@@ -265,13 +268,13 @@ impl DataBuilder {
         best.0
     }
 
-    /// Appends the block of the first `count` pending items to `out`, compressed if that helps, sealed, and
-    /// forgets them. Returns its checksum.
+    /// Removes the first `count` pending items and appends their block to `out`, sealed, and compressed if
+    /// that saves enough. Returns the checksum.
     pub(crate) fn encode(&mut self, count: usize, context: Context, out: &mut Vec<u8>) -> u32 {
         let start = out.len();
         let (items, left_out) = (&self.items[..count], self.left_out);
         let mut sums = Sums::start(&items[0], left_out);
-        // Keys that ascend have in common what the first and the last have.
+        // Keys ascend, so the common prefix of all is that of the first and the last.
         let of_last = self.shared_bytes(count - 1);
         let shared = |index| if left_out == 0 { of_last } else { self.shared_bytes(index) };
         (1..count).for_each(|index| sums.add(&items[index], shared(index)));
@@ -321,12 +324,12 @@ impl DataBuilder {
         (0..self.items.len()).for_each(|index| self.size(index));
     }
 
-    /// With how many bytes the key and the first one begin alike, behind what is left out.
+    /// Bytes of the common prefix of the key and the first key, behind the bytes that are left out.
     fn shared_bytes(&self, index: usize) -> usize {
         common_prefix(&self.key(0)[self.left_out..], &self.key(index)[self.left_out..])
     }
 
-    /// Brings the sums up to item `index`, and notes the size of a block that ends with it.
+    /// Updates the sums up to item `index`, and stores the size of a block that ends with this item.
     fn size(&mut self, index: usize) {
         let (shared_bytes, left_out) = (self.shared_bytes(index), self.left_out);
         let item = &mut self.items[index];

@@ -1,9 +1,10 @@
-//! Fence pages, reading side: which data block must hold a key. Writing is `fence_build`.
+//! Fence pages, reading side: they give the data block that must hold a key. Writing is in `fence_build`.
 //!
-//! A fence page lists some hundred neighbouring data blocks of a slice by their separators: separator(b) is
-//! the shortest string with last key of block b-1 < separator(b) ≤ first key of block b. The page's first
-//! separator is not in it but, whole, in the top block, and the page's prefix is the beginning of that.
-//! Search is binary, on numbers; only where eight bytes tie are more bytes compared. Always exact.
+//! A fence page lists some hundred adjacent data blocks of a slice by their separators. separator(b) is the
+//! shortest string with last key of block b-1 < separator(b) ≤ first key of block b. The page's first
+//! separator is stored only in the top block, and the page's prefix is the start of that separator. Search is
+//! a binary search on numbers; further bytes are compared only if eight bytes tie. The result is always
+//! exact.
 //!
 //! ```text
 //! offset size          type name: meaning
@@ -25,13 +26,13 @@
 //!        (n-1) × 2     u16  tail ends: with flag 2
 //!        n × 4         u32  block ends: without flag 1, in units from the first block's offset; bit 31: the
 //!                           block holds one item, a put, whose key is the separator
-//!        tail bytes         tails: what separators 1 to n-1 have behind prefix and head
+//!        tail bytes         tails: bytes of separators 1 to n-1 behind prefix and head
 //!                           zero to the end of the page
 //! ```
-//! A large value has a block of its own, whose separator is its whole key: whether the key is there is known
-//! without the block.
+//! A large value has a block of its own, with its whole key as the separator. So a lookup knows without the
+//! block whether the key exists.
 //!
-//! A page is 4096 bytes; the only page of a slice is as many units as it needs.
+//! A page has 4096 bytes; the only page of a slice has as few units as it needs.
 
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
@@ -45,16 +46,16 @@ use super::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES};
 pub(super) const HEADER_BYTES: usize = 32;
 pub(super) const UNIFORM: u8 = 1;
 pub(super) const TAILS: u8 = 2;
-/// Of a block's end: the separator is the only key of the block.
+/// Flag in a block's end: the separator is the only key of the block.
 pub(super) const ALONE: u32 = 1 << 31;
-/// Bytes of a separator that its head holds.
+/// Bytes of a separator in its head.
 pub(super) const HEAD_BYTES: usize = 8;
 pub(crate) const LINE_BYTES: usize = 64;
-/// Heads in the cache line of the header, and in every other.
+/// Heads in the cache line of the header, and in every other cache line.
 const HEADS_FIRST: usize = (LINE_BYTES - HEADER_BYTES) / HEAD_BYTES;
 const HEADS_A_LINE: usize = LINE_BYTES / HEAD_BYTES;
 
-/// Where a block is.
+/// Offset and length of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Extent {
     pub(crate) offset: u64,
@@ -66,15 +67,15 @@ pub(crate) struct Extent {
 pub(crate) struct FencePage<'a> {
     bytes: &'a [u8],
     shape: FenceShape,
-    /// See [`FencePage::samples`]; none if they are not at hand.
+    /// Result of [`FencePage::samples`]; empty if the samples are not in memory.
     samples: &'a [u64],
 }
 
-/// What the header of a fence page says, for those who keep it beside the page: headers, a page apart, are
-/// all in the same few sets of a processor's cache.
+/// The header's fields of a fence page, for readers that keep them beside the page. Headers themselves are
+/// one page apart, so they all compete for the same few sets of a processor cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FenceShape {
-    /// Of the first block.
+    /// Offset of the first block.
     offset: u64,
     each: u32,
     last: u32,
@@ -83,7 +84,7 @@ pub(crate) struct FenceShape {
     flags: u8,
 }
 
-/// Where the columns behind the heads begin, and what is not used.
+/// Offsets of the columns behind the heads, and the end of the used bytes.
 #[derive(Clone, Copy, Debug)]
 struct SeparatorColumns {
     prefix_bytes: u16,
@@ -94,7 +95,7 @@ struct SeparatorColumns {
     used: u16,
 }
 
-/// Of a page of quanta.
+/// The columns of a page of quanta, which has no separators.
 const NO_SEPARATORS: SeparatorColumns = SeparatorColumns {
     prefix_bytes: 0,
     lengths_at: HEADER_BYTES as u16,
@@ -112,18 +113,18 @@ impl FenceShape {
 }
 
 impl<'a> FencePage<'a> {
-    /// A page that was checked.
+    /// Parses a page that was checked before.
     pub(crate) fn of(page: &'a [u8]) -> FencePage<'a> {
         FencePage::parse(page).expect("the page was checked when it was read")
     }
 
-    /// The used part of a page that was checked.
+    /// Parses the used bytes of a page that was checked before.
     #[inline]
     pub(crate) fn of_used(bytes: &'a [u8]) -> FencePage<'a> {
         FencePage::parse_used(bytes).expect("the page was checked when it was read")
     }
 
-    /// The page that has this shape, searched with its own samples. Its header is not looked at.
+    /// The page with this shape and its own samples. Does not read the header.
     #[inline]
     pub(crate) fn shaped(bytes: &'a [u8], shape: FenceShape, samples: &'a [u64]) -> FencePage<'a> {
         let page = FencePage { bytes, shape, samples };
@@ -135,12 +136,12 @@ impl<'a> FencePage<'a> {
         self.shape
     }
 
-    /// Bytes of the page that something looks at.
+    /// Bytes of the page up to the last used one.
     pub(crate) fn used_bytes(&self) -> usize {
         usize::from(self.shape.columns.used)
     }
 
-    /// Checks everything the accessors rest on. The checksum is the caller's.
+    /// Checks all properties that the accessors rely on, but not the checksum, which the caller checks.
     pub(crate) fn check(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let fences = FencePage::parse(page)?;
         match fences.quanta() {
@@ -157,16 +158,16 @@ impl<'a> FencePage<'a> {
         }
     }
 
-    /// The heads that begin the cache lines of heads but the first, or the quanta that begin those of gaps:
-    /// with them at hand a search looks at one line of the page beside its header.
+    /// The first heads of all cache lines but the first, or the first quanta of all groups but the first.
+    /// With these in memory, a search reads one line of the page beside its header.
     pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
         let heads = self.heads().iter().skip(HEADS_FIRST).step_by(HEADS_A_LINE);
         let quanta = self.quanta().map(QuantaColumns::samples);
         heads.map(|head| u64::from_le_bytes(*head)).chain(quanta.into_iter().flatten())
     }
 
-    /// The line of heads or gaps that [`FencePage::find`] looks at for the key. Looks at the shape and
-    /// samples only.
+    /// The line of heads or gaps that [`FencePage::find`] reads for the key. Reads only the shape and the
+    /// samples.
     #[inline]
     pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
         if let Some(quanta) = self.quanta() {
@@ -176,14 +177,14 @@ impl<'a> FencePage<'a> {
         self.sampled_line(head(rest))
     }
 
-    /// Where a line of heads or gaps is in the page.
+    /// Offset of a line of heads or gaps in the page.
     #[inline]
     pub(crate) fn line_at(&self, line: usize) -> usize {
         self.quanta().map_or(line * LINE_BYTES, |quanta| quanta.group_at(line))
     }
 
-    /// The blocks that a search for the key in this line comes to, but where heads tie; of quanta, those it
-    /// most likely comes to.
+    /// The blocks that a search for the key in this line may return, unless heads tie. In a page of quanta,
+    /// the most likely ones.
     #[inline]
     pub(crate) fn blocks_of(&self, key: &[u8], line: usize) -> RangeInclusive<usize> {
         if let Some(quanta) = self.quanta() {
@@ -196,7 +197,7 @@ impl<'a> FencePage<'a> {
         line.checked_sub(1).map_or(0, |before| HEADS_FIRST + before * HEADS_A_LINE)
     }
 
-    /// The columns of a page of quanta.
+    /// The columns, if this is a page of quanta.
     #[inline]
     fn quanta(&self) -> Option<QuantaColumns<'a>> {
         let flags = self.shape.flags;
@@ -207,15 +208,15 @@ impl<'a> FencePage<'a> {
         usize::from(self.shape.blocks)
     }
 
-    /// Of separators 1 on, in order, the head and how many bytes they have behind the prefix; `None` of a
-    /// page of quanta.
+    /// The head of each separator from the second on, in order, and its length behind the prefix; `None` for
+    /// a page of quanta.
     pub(crate) fn separator_heads(&self) -> Option<impl Iterator<Item = (u64, usize)> + 'a> {
         let heads = self.heads().iter().map(|head| u64::from_le_bytes(*head));
         let lengths = self.lengths().iter().map(|length| usize::from(u16::from_le_bytes(*length)));
         (self.shape.flags & PLACED == 0).then(|| heads.zip(lengths))
     }
 
-    /// Bytes of the page's first separator that all its separators begin with.
+    /// Bytes of the common prefix of all separators of the page, the first one included.
     pub(crate) fn prefix_bytes(&self) -> usize {
         usize::from(self.shape.columns.prefix_bytes)
     }
@@ -227,7 +228,7 @@ impl<'a> FencePage<'a> {
         self.find_in(key, first, self.line_of(key, first))
     }
 
-    /// As [`FencePage::find`], with what [`FencePage::line_of`] says of the key.
+    /// Like [`FencePage::find`], with the result of [`FencePage::line_of`] for the key.
     #[inline]
     pub(crate) fn find_in(&self, key: &[u8], first: &[u8], line: usize) -> usize {
         if let Some(quanta) = self.quanta() {
@@ -250,26 +251,28 @@ impl<'a> FencePage<'a> {
         self.find_tied(rest, target, not_after)
     }
 
-    /// How many heads are at most `target`, whose line this is.
+    /// The number of heads at or before `target`. `line`: the line of `target`.
     #[inline]
     fn not_after(&self, target: u64, line: usize) -> usize {
         let is_at_most = |head: &[u8; 8]| u64::from_le_bytes(*head) <= target;
         if self.samples.is_empty() {
             return self.heads().partition_point(is_at_most);
         }
-        // Lines before it are at most the target, as its first head is; lines behind it begin with a greater.
+        // All heads in earlier lines are at most the target, since this line's first head is; later lines
+        // begin with a greater head.
         let start = FencePage::heads_before(line);
         let end = (HEADS_FIRST + line * HEADS_A_LINE).min(self.heads().len());
         start + self.heads()[start..end].iter().filter(|head| is_at_most(head)).count()
     }
 
-    /// The last line whose first head is at most `target`; the first if none is.
+    /// The last line whose first head is at most `target`, or else the first line.
     #[inline]
     fn sampled_line(&self, target: u64) -> usize {
         self.samples.partition_point(|sample| *sample <= target)
     }
 
-    /// Where heads tie with the key's: by length and tails. `rest`: the key behind the prefix.
+    /// Search among separators whose heads tie with the key's, by length and tail. `rest`: the key behind the
+    /// prefix.
     fn find_tied(&self, rest: &[u8], target: u64, not_after: usize) -> usize {
         let (mut low, mut high) =
             (self.heads().partition_point(|head| u64::from_le_bytes(*head) < target), not_after);
@@ -285,7 +288,7 @@ impl<'a> FencePage<'a> {
         low
     }
 
-    /// Where block `index` of the page is.
+    /// Offset and length of block `index` of the page.
     #[inline]
     pub(crate) fn extent(&self, index: usize) -> Extent {
         let FenceShape { offset: base, each, last, .. } = self.shape;
@@ -322,12 +325,12 @@ impl<'a> FencePage<'a> {
         })
     }
 
-    /// In units, without the mark.
+    /// End of a block in units, without the flag.
     fn block_end(&self, index: usize) -> u32 {
         u32::from_le_bytes(self.block_ends()[index]) & !ALONE
     }
 
-    /// What orders separators with equal heads: bytes in the head, then the tail.
+    /// The order of separators with equal heads: bytes in the head, then the tail.
     fn beyond_head(&self, index: usize) -> (usize, &'a [u8]) {
         let length = usize::from(u16::from_le_bytes(self.lengths()[index]));
         (length.min(HEAD_BYTES), self.tail(index))
@@ -342,7 +345,7 @@ impl<'a> FencePage<'a> {
         &self.tails()[start..end(index)]
     }
 
-    /// The page's columns, if they fit it. What they hold is `check`'s.
+    /// The page's columns, if they fit it. `check` covers their contents.
     #[inline]
     fn parse(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let length = page.len();
@@ -352,7 +355,7 @@ impl<'a> FencePage<'a> {
         FencePage::parse_used(page)
     }
 
-    /// The same of a page, or of as much of it as is used.
+    /// Like `parse`, also for the used bytes of a page.
     #[inline]
     fn parse_used(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let flags = page[5];

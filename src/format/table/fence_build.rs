@@ -1,8 +1,8 @@
-//! Fence pages, writing side: gathers separators and extents of a slice's blocks, packs them into pages when
-//! it ends.
+//! Fence pages, writing side: collects the separators and extents of a slice's blocks, and packs them into
+//! pages at the slice's end.
 //!
-//! `table::build` feeds it one block after another. One thread. Holds an end, a quantum and the separator's
-//! bytes a block.
+//! `table::build` adds one block after another. One thread. The builder holds an end, a quantum and the
+//! separator's bytes for each block.
 
 use std::ops::Range;
 
@@ -20,19 +20,19 @@ pub(crate) struct FenceBuilder {
     first_offset: u64,
     separators: Vec<u8>,
     separator_ends: Vec<usize>,
-    /// In bytes, from the first block's offset.
+    /// Ends in bytes from the first block's offset.
     block_ends: Vec<u64>,
-    /// Blocks of one item whose key is the separator, ascending.
+    /// Blocks with one item whose key is the separator, ascending.
     alone: Vec<usize>,
-    /// Of a hashed keyspace, which quanta blocks begin at.
+    /// The quanta at whose bounds blocks begin, in a hashed keyspace.
     quanta: Option<Quanta>,
-    /// For each block the quantum that it begins at; none where the block before has keys of it too.
+    /// The quantum at which each block begins; `None` if the previous block has keys of the same quantum.
     starts: Vec<Option<u64>>,
-    /// Pages of models, in the order of their blocks.
+    /// Learned pages, in the order of their blocks.
     learned: Vec<Learned>,
 }
 
-/// A page that lists blocks by a model.
+/// A page that lists its blocks by a model.
 #[derive(Debug)]
 struct Learned {
     blocks: Range<usize>,
@@ -41,10 +41,10 @@ struct Learned {
     separator: Vec<u8>,
 }
 
-/// Pages, and for each its first separator.
+/// The pages of a slice, and the first block of each.
 #[derive(Debug, Default)]
 pub(crate) struct FencePages {
-    /// 4096 bytes each, or fewer when there is one; not sealed.
+    /// 4096 bytes each, or fewer if there is one page; not sealed.
     pub(crate) bytes: Vec<u8>,
     pub(crate) page_bytes: usize,
     /// For each page, the index of its first block.
@@ -52,18 +52,18 @@ pub(crate) struct FencePages {
 }
 
 impl FenceBuilder {
-    /// For a slice whose first block is at `first_offset`.
+    /// A builder for a slice whose first block is at `first_offset`.
     pub(crate) fn new(first_offset: u64) -> FenceBuilder {
         FenceBuilder { first_offset, ..FenceBuilder::default() }
     }
 
-    /// From the next block on blocks begin at such quanta where they can.
+    /// Sets the quanta at whose bounds blocks begin from the next block on, if possible.
     pub(crate) fn set_quanta(&mut self, quanta: Option<Quanta>) {
         self.quanta = quanta;
     }
 
-    /// Takes the next block: the last key before it, its first key, the length of its extent. The separator
-    /// of the slice's first block is its first key.
+    /// Adds the next block: the last key before it, its first key, and the length of its extent. The
+    /// separator of the slice's first block is that block's first key.
     pub(crate) fn add(&mut self, last_before: Option<&[u8]>, first: &[u8], bytes: usize) {
         let length = last_before.map_or(first.len(), |last| common_prefix(last, first) + 1);
         if let Some(quanta) = self.quanta {
@@ -75,7 +75,7 @@ impl FenceBuilder {
         self.push(&first[..length], bytes);
     }
 
-    /// Takes the next block, which holds nothing but a put of `key`.
+    /// Adds the next block, which holds one item, a put of `key`.
     pub(crate) fn add_alone(&mut self, key: &[u8], bytes: usize) {
         self.alone.push(self.blocks());
         self.push(key, bytes);
@@ -92,28 +92,28 @@ impl FenceBuilder {
         self.block_ends.len()
     }
 
-    /// Bytes of all blocks.
+    /// Bytes of all blocks together.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.block_ends.last().copied().unwrap_or(0)
     }
 
-    /// The blocks from `first` on are listed by this page, not by fences. `separator`: a beginning of their
-    /// first key that is greater than the key before it.
+    /// Lists the blocks from `first` on in this page instead of fences. `separator`: a prefix of their first
+    /// key that is greater than the key before it.
     pub(crate) fn learn(&mut self, first: usize, page: Vec<u8>, separator: &[u8]) {
         self.learned.push(Learned { blocks: first..self.blocks(), page, separator: separator.to_vec() });
     }
 
-    /// Whether a model lists any block.
+    /// Whether any block is listed by a model.
     pub(crate) fn has_learned(&self) -> bool {
         !self.learned.is_empty()
     }
 
-    /// Where in the file a block begins, or the next one will.
+    /// Offset in the file of a block, or of the next block to add.
     pub(crate) fn offset(&self, block: usize) -> u64 {
         self.first_offset + block.checked_sub(1).map_or(0, |before| self.block_ends[before])
     }
 
-    /// The first separator of the page that begins with a block.
+    /// The first separator of the page that begins with this block.
     pub(crate) fn page_separator(&self, block: usize) -> &[u8] {
         match self.learned.binary_search_by_key(&block, |learned| learned.blocks.start) {
             Ok(index) => &self.learned[index].separator,
@@ -134,7 +134,7 @@ impl FenceBuilder {
         self.separators.capacity() + numbers * size_of::<u64>() + starts + learned
     }
 
-    /// About how many bytes the pages will have.
+    /// Approximate bytes of the pages.
     pub(crate) fn estimated_bytes(&self) -> u64 {
         self.blocks() as u64 * 12 + self.alone.len() as u64 * 16
     }
@@ -147,7 +147,7 @@ impl FenceBuilder {
         }
     }
 
-    /// The pages of all blocks, also of a single block.
+    /// The pages of all blocks, also for a single block.
     pub(crate) fn build_pages(&self) -> FencePages {
         let mut pages = FencePages { page_bytes: PAGE_BYTES, ..FencePages::default() };
         let mut start = 0;
@@ -164,7 +164,7 @@ impl FenceBuilder {
         pages
     }
 
-    /// Writes the page that begins with a block; returns how many it lists.
+    /// Writes the page that begins with a block; returns the number of its blocks.
     fn write_page(&self, start: usize, out: &mut Vec<u8>) -> usize {
         let next = self.learned.partition_point(|learned| learned.blocks.start < start);
         let end = match self.learned.get(next) {
@@ -188,14 +188,15 @@ impl FenceBuilder {
         }
     }
 
-    /// Blocks of the page from block `start` on, and the bytes that it has left.
+    /// The number of blocks in the page from block `start` on, and the page's unused bytes.
     #[cfg(feature = "lab")]
     pub(crate) fn page_from(&self, start: usize) -> (usize, usize) {
         let page = self.fill(start..self.blocks());
         (page.blocks, PAGE_BYTES - page.bytes())
     }
 
-    /// As many of these blocks as a page of quanta has room for, and that begin at quanta of their own.
+    /// The longest run of these blocks that fits a page of quanta and in which each block begins at a quantum
+    /// of its own.
     fn fill_with_quanta(&self, Range { start, end }: Range<usize>) -> Option<QuantaPage> {
         let quantum = |block: usize| self.starts.get(block).copied().flatten();
         self.quanta?;
@@ -259,7 +260,7 @@ impl FenceBuilder {
         self.alone.binary_search(&block).is_ok()
     }
 
-    /// As many of these blocks as fit a page.
+    /// The longest run of these blocks that fits a page.
     fn fill(&self, Range { start, end }: Range<usize>) -> Page {
         let first = self.separator(start);
         let (prefix_bytes, uniform) = (first.len(), !self.is_alone(start));
@@ -362,7 +363,7 @@ impl Page {
 struct QuantaPage {
     start: usize,
     blocks: usize,
-    /// Quanta of the first block and of the last.
+    /// Quanta at which the first and the last block begin.
     first: u64,
     last: u64,
     gap_least: u32,
@@ -387,9 +388,10 @@ impl QuantaPage {
         }
     }
 
-    /// With the next block, at this quantum; units of the block before it and of it.
+    /// Adds the next block, which begins at this quantum. The pair is the units of the previous block and of
+    /// this one.
     fn with(self, quantum: u64, (units_before, units): (u64, u64)) -> QuantaPage {
-        // Longer gaps are refused by their sum.
+        // A greater gap is refused later, by the sum of gaps.
         let gap = u32::try_from(quantum - self.last).unwrap_or(u32::MAX);
         let (least, most) = match self.blocks {
             1 => (gap, gap),
@@ -401,7 +403,7 @@ impl QuantaPage {
             gap_least: least,
             gap_most: most,
             units_most: self.units_most.max(units),
-            // The block before is no longer the last.
+            // The previous block is no longer the last one.
             uniform: self.uniform && units_before == self.units_first,
             ..self
         }
@@ -423,7 +425,7 @@ impl QuantaPage {
             | flag(self.units_are_wide(), WIDE_UNITS)
     }
 
-    /// Whether two bytes hold each number.
+    /// Whether each number fits two bytes.
     fn is_narrow(&self) -> bool {
         self.gap_most - self.gap_least <= u32::from(u16::MAX) && self.units_most <= u64::from(u16::MAX)
     }
@@ -441,7 +443,7 @@ fn few(value: u64) -> [u8; 4] {
     u32::try_from(value).expect("pages end before there are more").to_le_bytes()
 }
 
-/// A number of one byte, or two.
+/// Appends a number of one byte or of two.
 fn put(out: &mut Vec<u8>, number: u64, is_wide: bool) {
     let bytes = narrow(number as usize);
     out.extend_from_slice(if is_wide { &bytes } else { &bytes[..1] });

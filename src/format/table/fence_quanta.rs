@@ -1,5 +1,6 @@
-//! Columns of a fence page of a hashed keyspace: where blocks begin, in quanta of the place. About a byte a
-//! block, where separators take ten. `fence` has the page around them, `fence_build` writes them.
+//! Columns of a fence page of a hashed keyspace: the starts of blocks, in quanta of the place (`quanta`).
+//! They take about one byte a block, where separators take ten. `fence` has the page around them,
+//! `fence_build` writes them.
 //!
 //! ```text
 //! offset size          type name: meaning
@@ -15,8 +16,9 @@
 //!        g × 4         u32  units: without flag 1, before block 64, 128, ..
 //!                           zero to the end of the page
 //! ```
-//! All keys of a block are of quanta before that at which the next block begins, and none before its own; so
-//! a key's quantum says its block. A search looks at the gaps of 64 blocks: one cache line, two with flag 8.
+//! A block's keys are in quanta from the block's own start up to, exclusively, the start of the next block.
+//! So a key's quantum determines its block. A search reads the gaps of 64 blocks: one cache line, or two with
+//! flag 8.
 
 use std::ops::RangeInclusive;
 
@@ -30,16 +32,16 @@ use super::{DATA_BLOCK_BYTES_MAX, UNIT_BYTES};
 pub(super) const PLACED: u8 = 4;
 pub(super) const WIDE_GAPS: u8 = 8;
 pub(super) const WIDE_UNITS: u8 = 16;
-/// Where the gaps begin.
+/// Offset of the gaps.
 pub(super) const GAPS_AT: usize = 64;
-/// Blocks from one sum to the next.
+/// Number of blocks between two sums.
 pub(super) const GROUP: usize = 64;
-/// Numbers of a column that are summed at once.
+/// Bytes of a column that are summed at once.
 const LANES: usize = 8;
-/// Blocks on both sides of where a key most likely is.
+/// Number of blocks on each side of the most likely block of a key.
 const NEAR: usize = 6;
 
-/// The columns of a page, and what they count in.
+/// The columns of a page, and the units in which they count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuantaColumns<'a> {
     page: &'a [u8],
@@ -48,11 +50,11 @@ pub(super) struct QuantaColumns<'a> {
     quanta: Quanta,
     start: u64,
     base_gap: u64,
-    /// Quanta at which the groups but the first begin, if the page's samples are at hand.
+    /// Quanta at which the groups but the first begin, if the page's samples are in memory.
     starts: Option<&'a [u64]>,
 }
 
-/// Bytes up to the end of the last column of a page of so many blocks, if they fit it.
+/// The end of the last column of a page with this number of blocks, if the columns fit the page.
 pub(super) fn used(page: &[u8], blocks: usize) -> Result<usize, Malformed> {
     let used = GAPS_AT + column_bytes(blocks, page[5]).iter().sum::<usize>();
     if used > page.len() {
@@ -62,7 +64,8 @@ pub(super) fn used(page: &[u8], blocks: usize) -> Result<usize, Malformed> {
 }
 
 impl<'a> QuantaColumns<'a> {
-    /// Of a page whose columns fit it. `samples`: what [`QuantaColumns::samples`] says, or none.
+    /// The columns of a page that has room for them. `samples`: the result of [`QuantaColumns::samples`], or
+    /// none.
     #[inline]
     pub(super) fn of(page: &'a [u8], (blocks, flags): (usize, u8), samples: &'a [u64]) -> QuantaColumns<'a> {
         let (count, start, base_gap, starts) = match samples {
@@ -78,14 +81,14 @@ impl<'a> QuantaColumns<'a> {
         self.quanta.of(head)
     }
 
-    /// The header's numbers, and the quanta at which the groups but the first begin.
+    /// The numbers of the header, and the quanta at which the groups but the first begin.
     pub(super) fn samples(self) -> impl Iterator<Item = u64> + use<'a> {
         let start = self.start;
         let starts = self.gap_sums().iter().map(move |sum| start + u64::from(u32::from_le_bytes(*sum)));
         [self.quanta.count(), start, self.base_gap].into_iter().chain(starts)
     }
 
-    /// The group in which a quantum lies.
+    /// The group that contains a quantum.
     #[inline]
     pub(super) fn group(&self, quantum: u64) -> usize {
         if let Some(starts) = self.starts {
@@ -95,13 +98,13 @@ impl<'a> QuantaColumns<'a> {
         self.gap_sums().partition_point(|sum| u64::from(u32::from_le_bytes(*sum)) <= distance)
     }
 
-    /// Where in the page the gaps of a group are.
+    /// Offset in the page of a group's gaps.
     #[inline]
     pub(super) fn group_at(&self, group: usize) -> usize {
         GAPS_AT + group * GROUP * self.gap_bytes()
     }
 
-    /// Blocks of a group near which a quantum lies, if quanta are spread evenly. Looks at samples only.
+    /// Blocks of a group near a quantum, if quanta are evenly distributed. Reads only the samples.
     #[inline]
     pub(super) fn near(&self, quantum: u64, group: usize) -> RangeInclusive<usize> {
         let starts = self.starts.unwrap_or_default();
@@ -117,12 +120,12 @@ impl<'a> QuantaColumns<'a> {
         first + near.saturating_sub(NEAR)..=first + (near + NEAR).min(GROUP - 1)
     }
 
-    /// The block in which a quantum lies, which is in this group.
+    /// The block that contains a quantum, which must be in this group.
     #[inline]
     pub(super) fn find(&self, quantum: u64, group: usize) -> usize {
         let Some(distance) = quantum.checked_sub(self.start) else { return 0 };
         let (mut at, mut index) = (self.distance_to(group), group * GROUP);
-        // Of the blocks behind the group's first.
+        // Number of blocks behind the group's first.
         let count = (index + GROUP).min(self.blocks) - 1 - index;
         let gaps = self.column(self.group_at(group), count * self.gap_bytes());
         let (words, mut rest) = gaps.as_chunks::<LANES>();
@@ -145,7 +148,7 @@ impl<'a> QuantaColumns<'a> {
         index
     }
 
-    /// Quanta from the page's start to where a group begins.
+    /// Number of quanta from the page's start to the start of a group.
     #[inline]
     fn distance_to(&self, group: usize) -> u64 {
         match (group.checked_sub(1), self.starts) {
@@ -155,7 +158,7 @@ impl<'a> QuantaColumns<'a> {
         }
     }
 
-    /// Units before a block of the page, and units of it, where blocks are not of one length.
+    /// Units before a block of the page, and units of the block. Only for pages without one common length.
     #[inline]
     pub(super) fn units(&self, block: usize) -> (u64, u64) {
         let (group, width) = (block / GROUP, self.unit_bytes());
@@ -170,7 +173,7 @@ impl<'a> QuantaColumns<'a> {
         (of_groups + of_words + of_rest, own)
     }
 
-    /// Whether gaps and units are such as blocks have, and the sums theirs.
+    /// Checks the gaps and units, and their sums.
     pub(super) fn check(&self) -> Result<(), Malformed> {
         for (at, bytes) in [(24, 4), (48, 16)] {
             if self.page[at..at + bytes].iter().any(|byte| *byte != 0) {
@@ -215,7 +218,7 @@ impl<'a> QuantaColumns<'a> {
         if self.flags & WIDE_UNITS != 0 { 2 } else { 1 }
     }
 
-    /// Where the gaps end, the units, and the sums of gaps.
+    /// Ends of the gaps, of the units, and of the sums of gaps.
     #[inline]
     fn ends(&self) -> [usize; 3] {
         let [gaps, units, sums, _] = column_bytes(self.blocks, self.flags);
@@ -240,7 +243,7 @@ impl<'a> QuantaColumns<'a> {
     }
 }
 
-/// Whether the sum up to a block is right, if there is one.
+/// Checks the sum before a block, if the page has one there.
 fn check_sum(sums: &[[u8; 4]], sums_at: usize, (block, expected): (usize, u64)) -> Result<(), Malformed> {
     if block == 0 || !block.is_multiple_of(GROUP) {
         return Ok(());
@@ -254,7 +257,7 @@ fn check_sum(sums: &[[u8; 4]], sums_at: usize, (block, expected): (usize, u64)) 
     }
 }
 
-/// Bytes of gaps, units, and the sums of both.
+/// Bytes of the gaps, the units, and the sums of both.
 #[inline]
 pub(super) fn column_bytes(blocks: usize, flags: u8) -> [usize; 4] {
     let width = |wide: u8| if flags & wide != 0 { 2 } else { 1 };
@@ -263,7 +266,7 @@ pub(super) fn column_bytes(blocks: usize, flags: u8) -> [usize; 4] {
     [(blocks - 1) * width(WIDE_GAPS), units, sums, unit_sums]
 }
 
-/// A byte, or two little-endian ones.
+/// A number of one byte, or of two little-endian bytes.
 #[inline]
 fn number(bytes: &[u8]) -> u64 {
     match bytes {
@@ -273,7 +276,7 @@ fn number(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The sum of eight bytes, or of four times two.
+/// The sum of eight one-byte numbers, or of four two-byte ones.
 #[inline]
 fn sum(word: &[u8; LANES], wide: bool) -> u64 {
     let word = u64::from_le_bytes(*word);

@@ -1,9 +1,9 @@
-//! Filter pages: what says of most absent keys that a slice does not have them.
+//! Filter pages: they answer for most absent keys that a slice does not have them.
 //!
-//! Built from key hashes alone when a slice ends. Every page is a whole filter of the keys whose hash leads
-//! to it, so that pages come into memory and leave it one by one. How a page's lines are filled is its
-//! kind's: `line`, `bloom`, `fuse`; the footer names it, so that a query looks at no header. Checked pages
-//! only, as everywhere.
+//! A filter is built from key hashes alone when a slice ends. Every page is a complete filter for the keys
+//! whose hash selects it, so pages enter and leave the cache one by one. The kind of a filter defines how its
+//! lines are filled: `line`, `bloom`, `fuse`. The footer stores the kind, so a query reads no page header.
+//! Queries take checked pages only.
 //!
 //! ```text
 //! offset size type name: meaning
@@ -18,16 +18,17 @@
 //! 16     48        zero
 //! 64     64 a line lines, by kind
 //! ```
-//! A page is 4096 bytes: 63 lines. The only page of a slice is as many units as it needs.
+//! A page has 4096 bytes: 63 lines behind the header line. The only page of a slice has as few units as it
+//! needs.
 //!
-//! Where a key belongs, from the 44 bits of the hash's filter field, left-aligned in h:
+//! The page of a key, from the 44 bits of the hash's filter field, left-aligned in h:
 //! ```text
 //! page = (h × pages) >> 64;  m = mix(h)
 //! ```
 //! mix is xor-shift right by 33, multiplication by 0xff51afd7ed558ccd, xor-shift right by 33. Each kind
-//! continues from m by multiplication with the golden ratio, 0x9e3779b97f4a7c15, and takes a place below a
-//! limit as (m × limit) >> 64. This remix stands in place of double hashing: with few bits double hashing
-//! repeats pairs (Kirsch and Mitzenmacher, "Less hashing, same performance", 2006, is asymptotic).
+//! continues from m by multiplication with the golden ratio, 0x9e3779b97f4a7c15, and maps m to a position
+//! below a limit as (m × limit) >> 64. This remix replaces double hashing, which repeats pairs of positions
+//! in small filters (Kirsch and Mitzenmacher, "Less hashing, same performance", 2006, is asymptotic).
 
 mod bloom;
 pub(crate) mod column;
@@ -48,7 +49,7 @@ const LINE_BITS: u64 = LINE_BYTES as u64 * 8;
 const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 const SEED_AT: usize = 7;
 
-/// About what a binary fuse takes a key, in many pages.
+/// Thousandths of a bit that a binary fuse with many pages takes for each key, approximately.
 pub(crate) const FUSE_MILLIBITS: u32 = (PAGE_BYTES * 8) as u32 * MILLI / fuse::KEYS_PER_PAGE as u32;
 
 /// How pages are filled.
@@ -62,7 +63,7 @@ pub(crate) enum FilterKind {
     Bloom = 2,
     /// A fingerprint of 8 bits, spread over three lines.
     Fuse = 3,
-    /// Bloom filters of small parts of the places, for several runs of a node of a trie.
+    /// Bloom filters of small ranges of places, for several runs of a node of a trie.
     Column = 4,
 }
 
@@ -73,13 +74,13 @@ impl FilterKind {
     }
 }
 
-/// What a slice's filter shall be.
+/// The wanted filter of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FilterPlan {
     pub(crate) kind: FilterKind,
-    /// Thousandths of a bit a key; a fuse takes what it needs, if this is not 0.
+    /// Thousandths of a bit for each key. A fuse only needs it not to be 0, and takes its own size.
     pub(crate) millibits_per_key: u32,
-    /// 0: the best for the bits. Of no effect in a fuse.
+    /// 0: the best number for the bits. Without effect in a fuse.
     pub(crate) probes: u8,
 }
 
@@ -87,7 +88,7 @@ impl FilterPlan {
     pub(crate) const NONE: FilterPlan =
         FilterPlan { kind: FilterKind::None, millibits_per_key: 0, probes: 0 };
 
-    /// A cache-line Bloom filter of so many bits a key.
+    /// A cache-line Bloom filter with `bits_per_key` bits for each key.
     #[cfg(test)]
     pub(crate) const fn of_bits(bits_per_key: u32) -> FilterPlan {
         FilterPlan { kind: FilterKind::Line, millibits_per_key: bits_per_key * MILLI, probes: 0 }
@@ -99,16 +100,16 @@ impl FilterPlan {
     }
 }
 
-/// How the filter of a slice is laid out; in the footer.
+/// Layout of a slice's filter, stored in the footer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FilterShape {
     pub(crate) kind: FilterKind,
     /// 0: no filter.
     pub(crate) pages: u32,
-    /// 4096, or fewer whole units when there is one page.
+    /// 4096, or fewer whole units if there is one page.
     pub(crate) page_bytes: u32,
     pub(crate) probes: u8,
-    /// Of column pages alone.
+    /// Shape of column pages; [`ColumnShape::NONE`] for other kinds.
     pub(crate) columns: ColumnShape,
 }
 
@@ -121,7 +122,8 @@ impl FilterShape {
         columns: ColumnShape::NONE,
     };
 
-    /// The shape for so many items; of column pages one of about their size, as it follows from the places.
+    /// The shape for this number of items. For column pages only the size is right, approximately; their
+    /// shape follows from the places.
     pub(crate) fn new(items: u64, plan: FilterPlan) -> FilterShape {
         let lines = match plan.kind {
             _ if items == 0 || !plan.is_some() => 0,
@@ -159,13 +161,14 @@ impl FilterShape {
         u64::from(self.pages) * u64::from(self.page_bytes)
     }
 
-    /// The page that has the bits of a key, counted from 0; of column pages [`ColumnShape::place`] says it.
+    /// The page that has the bits of a key, counted from 0. For column pages, use [`ColumnShape::place`]
+    /// instead.
     #[inline]
     pub(crate) fn page(&self, hash: u64) -> u32 {
         below(hash, u64::from(self.pages)) as u32
     }
 
-    /// Whether the shape is one that `new` can give.
+    /// Whether `new` can return this shape.
     pub(crate) fn is_valid(&self) -> bool {
         let page_bytes = self.page_bytes as usize;
         let pages_fit = match self.pages {
@@ -180,8 +183,8 @@ impl FilterShape {
         pages_fit && columns_fit && are_probes(self.kind, self.probes)
     }
 
-    /// Whether a key with this filter field may be in the slice, by its page: false is certain. What cannot
-    /// be asked may be there.
+    /// Whether the key with this filter field may be in the slice, by its page. `false` is certain. Kinds
+    /// that this query does not cover return `true`.
     #[inline]
     pub(crate) fn may_contain(&self, page: &[u8], hash: u64) -> bool {
         match self.kind {
@@ -192,7 +195,7 @@ impl FilterShape {
         }
     }
 
-    /// Where the line that [`FilterShape::may_contain`] looks at first begins in the key's page.
+    /// Offset in the key's page of the line that [`FilterShape::may_contain`] reads first.
     #[inline]
     pub(crate) fn first_line_at(&self, hash: u64) -> usize {
         let lines = (self.page_bytes as usize / LINE_BYTES).saturating_sub(1);
@@ -204,7 +207,7 @@ impl FilterShape {
         }
     }
 
-    /// Pages with header lines and nothing else.
+    /// Appends pages with header lines and zeros behind them.
     fn empty_pages(&self, out: &mut Vec<u8>) {
         for page in 0..self.pages {
             let at = out.len();
@@ -213,7 +216,7 @@ impl FilterShape {
         }
     }
 
-    /// The part of a page's header that all kinds have.
+    /// Appends the part of a page's header that all kinds share.
     fn begin_page(&self, number: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&[0, 0, 0, 0, BlockKind::Filter as u8, self.probes, self.kind as u8, 0]);
         out.extend_from_slice(&number.to_le_bytes());
@@ -234,8 +237,8 @@ fn are_probes(kind: FilterKind, probes: u8) -> bool {
 }
 
 /// Appends the pages of a filter over `hashes` (filter fields), not sealed, to `out`, and returns their
-/// shape. A fuse that cannot be made becomes a cache-line Bloom filter of about its size. The hashes may be
-/// sorted, and those that are there twice removed.
+/// shape. If a fuse cannot be built, builds a cache-line Bloom filter of about its size. May sort the hashes
+/// and remove duplicates.
 pub(crate) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) -> FilterShape {
     let shape = FilterShape::new(hashes.len() as u64, plan);
     if shape.kind == FilterKind::Fuse {
@@ -263,13 +266,13 @@ pub(crate) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) 
     shape
 }
 
-/// The filter field of a hash, as everything here takes it.
+/// The filter field of a hash, which all functions here take.
 pub(crate) fn field(hash: KeyHash) -> u64 {
     hash.filter()
 }
 
-/// Checks a page's header line, its length, and what its kind asks of the lines. The checksum is the
-/// caller's.
+/// Checks a page's header line, its length, and the conditions of its kind on the lines. The caller checks
+/// the checksum.
 pub(crate) fn check(page: &[u8]) -> Result<(), Malformed> {
     let mut reader = Reader::new(page);
     if !is_page(page.len()) {

@@ -1,6 +1,6 @@
-//! Footer and tail page: what slices a table file has, and where everything is.
+//! Footer and tail page: the slices of a table file, and the offsets of their parts.
 //!
-//! `table::build` encodes them, `table::open` decodes them. Plain values.
+//! `table::build` encodes both, `table::open` decodes them. Plain values.
 //!
 //! Footer:
 //! ```text
@@ -59,12 +59,12 @@ use super::filter::column::ColumnShape;
 use super::filter::{FilterKind, FilterShape};
 use super::{DATA_BLOCK_BYTES_MAX, FOOTER_TAG, PAGE_BYTES, TAIL_TAG, UNIT_BYTES, extent_bytes};
 
-/// Most items of a slice, and most bytes of a file up to its footer: readers count items and units in 32
-/// bits.
+/// Maximum items of a slice, and maximum bytes of a file up to its footer: readers count items and units in
+/// 32 bits.
 const ITEMS_MAX: u64 = u32::MAX as u64;
 const FILE_BYTES_MAX: u64 = u32::MAX as u64 * UNIT_BYTES as u64;
 
-/// A run of bytes of the file.
+/// A range of bytes of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Span {
     pub(crate) offset: u64,
@@ -77,7 +77,7 @@ impl Span {
     }
 }
 
-/// One slice, as the footer describes it.
+/// The footer's entry for one slice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SliceEntry {
     pub(crate) tree: TreeId,
@@ -109,7 +109,7 @@ impl SliceEntry {
         Span { offset: self.fence_offset, bytes }
     }
 
-    /// From the first data block to the end of the slice's last part.
+    /// The bytes from the first data block to the end of the slice's last part.
     pub(crate) fn span(&self) -> Span {
         let end = self.data.end().max(self.filter_span().end()).max(self.fence_span().end());
         let end = end.max(self.top.end()).max(self.ranges.end());
@@ -117,7 +117,7 @@ impl SliceEntry {
     }
 }
 
-/// What a table file holds.
+/// The contents of a footer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Footer {
     pub(crate) blocks_checksum: u32,
@@ -148,8 +148,8 @@ impl Footer {
         out
     }
 
-    /// Decodes the footer at `offset` of its file, with every span inside the file. The checksum is the
-    /// caller's.
+    /// Decodes the footer at `offset` of its file, and checks that every span lies in the file. The caller
+    /// checks the checksum.
     pub(crate) fn decode(block: &[u8], offset: u64) -> Result<Footer, Malformed> {
         let mut reader = Reader::new(block);
         reader.bytes(5, "footer")?;
@@ -181,7 +181,8 @@ impl Footer {
 }
 
 impl SliceEntry {
-    /// Whether a slice may follow: of a later tree, or of later keys of a trie, whose nodes have their own.
+    /// Whether `next` may follow this slice: it belongs to a later tree, or to later keys of the same trie,
+    /// in which each node has its own slice.
     fn is_before(&self, next: &SliceEntry) -> bool {
         self.tree < next.tree
             || self.tree == next.tree && next.tree.keyspace.is_hashed() && self.max < next.min
@@ -216,7 +217,7 @@ impl SliceEntry {
         out.extend_from_slice(&self.max);
     }
 
-    /// Decodes a slice whose parts lie, in order, from `start` to `end` of the file.
+    /// Decodes a slice. Its parts must lie, in order, from `start` to `end` of the file.
     fn decode(reader: &mut Reader<'_>, start: u64, end: u64) -> Result<SliceEntry, Malformed> {
         let keyspace = KeyspaceId(reader.u32("keyspace of a slice")?);
         let partition = PartitionId(reader.u32("partition of a slice")?);
@@ -334,7 +335,7 @@ impl SliceEntry {
     }
 }
 
-/// The tail page that points at the footer, not sealed.
+/// The tail page with the footer's span, not sealed.
 pub(crate) fn encode_tail(footer: Span) -> Vec<u8> {
     let mut out = vec![0, 0, 0, 0, TAIL_TAG, 0, 0, 0];
     out.extend_from_slice(&footer.offset.to_le_bytes());
@@ -344,7 +345,7 @@ pub(crate) fn encode_tail(footer: Span) -> Vec<u8> {
     out
 }
 
-/// Where the footer is, from the tail page at `offset`. The checksum is the caller's.
+/// The footer's span, from the tail page at `offset`. The caller checks the checksum.
 pub(crate) fn decode_tail(page: &[u8], offset: u64) -> Result<Span, Malformed> {
     let mut reader = Reader::new(page);
     reader.bytes(5, "tail page")?;

@@ -1,9 +1,9 @@
-//! Index pages: fences or a model, whichever says for less which data block must hold a key.
+//! Index pages: fences, or a model if that takes less. Both give the data block that must hold a key.
 //!
-//! Pages of both kinds stand side by side in a slice; the top block has the first separator of each. Readers
-//! go through this and know no kind. A model's page may have empty blocks, which have no extent: they are
-//! passed over here, so that a number of a block names one with items. Writing is `fence_build`'s and
-//! `learned_build`'s. Pure.
+//! Pages of both kinds may be adjacent in a slice; the top block has the first separator of each. Readers use
+//! this module and do not depend on the kind. A learned page may have empty blocks, which have no extent.
+//! This module skips them, so a block's number always refers to a block with items. Writing is in
+//! `fence_build` and `learned_build`. Pure.
 
 use std::ops::RangeInclusive;
 
@@ -20,18 +20,18 @@ pub(crate) enum IndexPage<'a> {
     Learned(LearnedPage<'a>),
 }
 
-/// What the header of a page says, for readers that keep it beside the page.
+/// The header's fields of a page, for readers that keep them beside the page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum IndexShape {
     Fences(FenceShape),
     Learned(LearnedShape),
 }
 
-/// The alphabets of a model, for readers that have memory for a search of fewer steps.
+/// The alphabets of a model as tables, for readers that have memory for a search of fewer steps.
 pub(crate) struct ModelTables(DigitTables);
 
 impl ModelTables {
-    /// `None` of a page without alphabets.
+    /// `None` for a page without alphabets.
     pub(crate) fn of(page: &IndexPage<'_>) -> Option<ModelTables> {
         page.alphabets().map(|alphabets| ModelTables(DigitTables::of(alphabets)))
     }
@@ -42,7 +42,7 @@ impl ModelTables {
 }
 
 impl<'a> IndexPage<'a> {
-    /// A page that was checked.
+    /// Parses a page that was checked before.
     pub(crate) fn of(page: &'a [u8]) -> IndexPage<'a> {
         match LearnedPage::is_learned(page) {
             true => IndexPage::Learned(LearnedPage::of(page)),
@@ -50,14 +50,14 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// The used part of a page of fences that was checked.
+    /// Parses the used bytes of a page of fences that was checked before.
     #[inline]
     pub(crate) fn of_used(bytes: &'a [u8]) -> IndexPage<'a> {
         IndexPage::Fences(FencePage::of_used(bytes))
     }
 
-    /// The page that has this shape. `samples`: as [`IndexPage::samples`] gave them. `tables`: of a model, if
-    /// they are at hand.
+    /// The page with this shape. `samples`: the result of [`IndexPage::samples`]. `tables`: the model's
+    /// tables, if they are in memory.
     #[inline]
     pub(crate) fn shaped(
         bytes: &'a [u8],
@@ -74,12 +74,12 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Whether it is of a model with alphabets.
+    /// Whether the page is learned and has alphabets.
     pub(crate) fn has_alphabets(&self) -> bool {
         self.alphabets().is_some()
     }
 
-    /// Whether they are those of another page.
+    /// Whether the page has the same alphabets as another page.
     pub(crate) fn has_alphabets_of(&self, other: &IndexPage<'_>) -> bool {
         let pair = self.alphabets().zip(other.alphabets());
         pair.is_some_and(|(own, others)| own.is_like(&others))
@@ -99,7 +99,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Checks everything the accessors rest on. The checksum is the caller's.
+    /// Checks all properties that the accessors rely on, but not the checksum, which the caller checks.
     pub(crate) fn check(page: &'a [u8]) -> Result<IndexPage<'a>, Malformed> {
         match LearnedPage::is_learned(page) {
             true => LearnedPage::check(page).map(IndexPage::Learned),
@@ -107,7 +107,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Some of what a search compares with, for a reader that keeps it beside the page.
+    /// Some of the numbers that a search compares, for a reader that keeps them beside the page.
     pub(crate) fn samples(&self) -> Vec<u64> {
         match self {
             IndexPage::Fences(page) => page.samples().collect(),
@@ -115,8 +115,8 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Where [`IndexPage::find_in`] looks for a key: a line of fences, or the block that a model names.
-    /// `first`: the page's separator in the top block.
+    /// The position at which [`IndexPage::find_in`] searches for a key: a line of fences, or the block that a
+    /// model predicts. `first`: the page's separator in the top block.
     #[inline]
     pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
         match self {
@@ -125,7 +125,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// The place in the page that will be looked at for a line.
+    /// The offset in the page that a search in this line reads.
     #[inline]
     pub(crate) fn line_at(&self, line: usize) -> usize {
         match self {
@@ -134,7 +134,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// The blocks that a line may lead to.
+    /// The blocks that a search in this line may return.
     #[inline]
     pub(crate) fn blocks_of(&self, key: &[u8], line: usize) -> RangeInclusive<usize> {
         match self {
@@ -143,8 +143,8 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// The block of this page that must hold `key` if the slice does. In a page with empty blocks a key that
-    /// would be in one is led to the block before it.
+    /// The block of this page that must hold `key` if the slice does. If that block is empty, the block
+    /// before it.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
         self.find_in(key, first, self.line_of(key, first))
@@ -158,7 +158,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Numbers of blocks are below it.
+    /// Upper bound of the blocks' numbers, exclusive.
     #[inline]
     pub(crate) fn ends(&self) -> usize {
         match self {
@@ -172,7 +172,7 @@ impl<'a> IndexPage<'a> {
         self.ends() - 1
     }
 
-    /// The block after another one, if the page has it.
+    /// The next block, if the page has one.
     #[inline]
     pub(crate) fn after(&self, index: usize) -> Option<usize> {
         match self {
@@ -181,7 +181,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// The block before another one, if the page has it.
+    /// The previous block, if the page has one.
     #[inline]
     pub(crate) fn before(&self, index: usize) -> Option<usize> {
         match self {
@@ -190,7 +190,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// All blocks in order.
+    /// All blocks, in order.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = usize> + use<'a> {
         let page = *self;
         std::iter::successors(Some(0), move |index| page.after(*index))
@@ -204,7 +204,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Whether a block has a put of the page's separator for it and nothing else.
+    /// Whether a block holds one item, a put, whose key is the block's separator.
     #[inline]
     pub(crate) fn is_alone(&self, index: usize) -> bool {
         match self {
@@ -213,7 +213,7 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Whether a block that is alone has that key.
+    /// Whether `key` is the separator of a block for which `is_alone` is true.
     #[inline]
     pub(crate) fn is_separator(&self, index: usize, key: &[u8], first: &[u8]) -> bool {
         match self {

@@ -1,9 +1,10 @@
-//! Learned pages, reading side: a model says which data block must hold a key. Writing is `learned_build`.
+//! Learned pages, reading side: a model gives the data block that must hold a key. Writing is in
+//! `learned_build`.
 //!
-//! A learned page stands where a fence page would (`fence`), and lists neighbouring data blocks of a slice.
-//! It has no keys. Its blocks were laid out by its model: a block holds exactly the keys whose predicted
-//! positions lie in it. So the block of a key is certain, for absent keys too. A block may be empty. The
-//! page's first separator is not in it but, whole, in the top block (`top`), which finds the page.
+//! A learned page takes the place of a fence page (`fence`) and lists adjacent data blocks of a slice. It has
+//! no keys. The writer divided its items into blocks by the model: a block holds exactly the keys whose
+//! predicted positions are in it. So the block of a key is certain, for absent keys too. A block may be
+//! empty. The page's first separator is stored only in the top block (`top`), which finds the page.
 //!
 //! ```text
 //! offset size          type name: meaning
@@ -31,12 +32,12 @@
 //!        (n-1) / 64 × 4  u32  units before block 64, 128, ..
 //!                           zero to the end of the page
 //! ```
-//! A key's number is made of its bytes as `code` says (`learn::alphabet`); it is 0 or the greatest u64 if the
-//! key does not begin with the prefix. Its code is the number less the least one, or 0, without the low bits
-//! of the shift. Its position is that of the line between the knots around its code (`learn::spline`). Its
-//! block is the 32nd part of the position.
+//! A key's number is computed from its bytes by `code` (`learn::alphabet`). The number is 0 or the greatest
+//! u64 if the key does not begin with the prefix. Its code is the number less `least`, or 0, without the low
+//! bits of the shift. Its position is on the line between the knots around its code (`learn::spline`). Its
+//! block is the position divided by 32.
 //!
-//! A page is 4096 bytes; the only page of a slice is as many units as it needs.
+//! A page has 4096 bytes; the only page of a slice has as few units as it needs.
 
 use crate::base::codec::Malformed;
 use crate::learn::alphabet::{Alphabets, DigitTables, POSITIONS_MAX};
@@ -50,11 +51,11 @@ use super::{PAGE_BYTES, UNIT_BYTES};
 pub(super) const LEARNED: u8 = 32;
 pub(super) const WIDE_CODES: u8 = 64;
 pub(super) const HEADER_BYTES: usize = 40;
-/// Positions in a block.
+/// Positions in each block.
 pub(super) const PARTS: u32 = 32;
-/// Knots from one sample to the next.
+/// Number of knots between two samples.
 const SAMPLED: usize = 16;
-/// Blocks from one sum to the next.
+/// Number of blocks between two sums.
 pub(super) const GROUP: usize = 64;
 
 /// How bytes behind the prefix become a number.
@@ -62,7 +63,7 @@ pub(super) const GROUP: usize = 64;
 pub(crate) enum PageCode {
     /// The first eight bytes, big-endian.
     Head = 0,
-    /// The paper's SNBC: symbols are all bytes from the least to the greatest one.
+    /// SNBC as in the paper: symbols are all bytes from the least to the greatest one.
     Span = 1,
     /// SNBC with ranks among the bytes seen.
     Seen = 2,
@@ -76,20 +77,20 @@ pub(crate) struct LearnedPage<'a> {
     beside: LearnedBeside<'a>,
 }
 
-/// What readers may keep beside a page, to look at less of it.
+/// Data that readers may keep beside a page, to read less of it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct LearnedBeside<'a> {
-    /// See [`LearnedPage::samples`]; none if they are not at hand.
+    /// Result of [`LearnedPage::samples`]; empty if the samples are not in memory.
     pub(crate) samples: &'a [u64],
-    /// Of the page's alphabets. Pages with equal alphabets share them.
+    /// Tables of the page's alphabets. Pages with equal alphabets share them.
     pub(crate) tables: Option<&'a DigitTables>,
 }
 
-/// What the header of a learned page says, for readers that keep it beside the page. Headers, a page apart,
-/// are all in the same few sets of a processor's cache.
+/// The header's fields of a learned page, for readers that keep them beside the page. Headers themselves are
+/// one page apart, so they all compete for the same few sets of a processor cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LearnedShape {
-    /// Of the first block.
+    /// Offset of the first block.
     offset: u64,
     least: u64,
     blocks: u16,
@@ -98,7 +99,7 @@ pub(crate) struct LearnedShape {
     is_wide: bool,
     absent_from: u8,
     shift: u8,
-    /// Where the columns begin.
+    /// Offsets of the columns.
     runs_at: u16,
     codes_at: u16,
     positions_at: u16,
@@ -118,17 +119,17 @@ pub(super) fn column_bytes(
 }
 
 impl<'a> LearnedPage<'a> {
-    /// Whether a page with the tag of fences is learned.
+    /// Whether a page with the tag of fence pages is a learned page.
     pub(crate) fn is_learned(page: &[u8]) -> bool {
         page.get(5).is_some_and(|flags| flags & LEARNED != 0)
     }
 
-    /// A page that was checked.
+    /// Parses a page that was checked before.
     pub(crate) fn of(page: &'a [u8]) -> LearnedPage<'a> {
         LearnedPage::parse(page).expect("the page was checked when it was read")
     }
 
-    /// Checks everything the accessors rest on. The checksum is the caller's.
+    /// Checks all properties that the accessors rely on, but not the checksum, which the caller checks.
     pub(crate) fn check(page: &'a [u8]) -> Result<LearnedPage<'a>, Malformed> {
         let learned = LearnedPage::parse(page)?;
         learned.check_code()?;
@@ -143,7 +144,7 @@ impl<'a> LearnedPage<'a> {
         }
     }
 
-    /// The page that has this shape, searched with what lies beside it. Its header is not looked at.
+    /// The page with this shape and this data beside it. Does not read the header.
     #[inline]
     pub(crate) fn shaped(bytes: &'a [u8], shape: LearnedShape, beside: LearnedBeside<'a>) -> LearnedPage<'a> {
         let page = LearnedPage { bytes, shape, beside };
@@ -151,27 +152,27 @@ impl<'a> LearnedPage<'a> {
         page
     }
 
-    /// The last block up to this one that has bytes; the first one has.
+    /// The last block up to `index` that is not empty. The first block never is.
     #[inline]
     pub(crate) fn at_or_before(&self, index: usize) -> usize {
         let units = self.units();
         units[..=index.min(units.len() - 1)].iter().rposition(|units| *units > 0).unwrap_or(0)
     }
 
-    /// The first block from this one on that has bytes.
+    /// The first block from `index` on that is not empty.
     #[inline]
     pub(crate) fn from(&self, index: usize) -> Option<usize> {
         let rest = self.units().get(index..)?;
         rest.iter().position(|units| *units > 0).map(|behind| index + behind)
     }
 
-    /// Where in the page the length of a block stands.
+    /// Offset in the page of a block's length.
     #[inline]
     pub(crate) fn extent_at(&self, index: usize) -> usize {
         usize::from(self.shape.units_at) + index
     }
 
-    /// The codes of every 16th knot but the first: with them at hand a search looks at 16 codes of the page.
+    /// The codes of every 16th knot but the first. With these in memory, a search reads 16 codes of the page.
     pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
         self.model().skip(SAMPLED).step_by(SAMPLED).map(|knot| knot.code)
     }
@@ -194,7 +195,7 @@ impl<'a> LearnedPage<'a> {
         self.shape.code
     }
 
-    /// Bytes behind the prefix that the code takes.
+    /// Number of bytes behind the prefix that the code uses.
     #[cfg(any(test, feature = "lab"))]
     pub(crate) fn positions(&self) -> usize {
         usize::from(self.bytes[29])
@@ -218,7 +219,8 @@ impl<'a> LearnedPage<'a> {
         block_of(position).min(self.blocks() - 1)
     }
 
-    /// Where block `index` of the page is. An empty block has no bytes, and no key of it is in the slice.
+    /// Offset and length of block `index` of the page. An empty block has length 0, and the slice has no key
+    /// of it.
     #[inline]
     pub(crate) fn extent(&self, index: usize) -> Extent {
         let group = index / GROUP;
@@ -246,7 +248,7 @@ impl<'a> LearnedPage<'a> {
         })
     }
 
-    /// The symbols of positions; none with eight bytes.
+    /// The symbols of each position; none if the code is the first eight bytes.
     #[inline]
     pub(crate) fn alphabets(&self) -> Alphabets<'a> {
         let LearnedShape { runs_at, codes_at, absent_from, .. } = self.shape;
@@ -400,28 +402,28 @@ impl<'a> LearnedPage<'a> {
     }
 }
 
-/// The sum of the first `count` bytes of a group, without branches on how many.
+/// The sum of the first `count` bytes of a group, without branches that depend on the count.
 #[inline]
 fn sum(group: &[u8; GROUP], count: usize) -> u64 {
     const LOW: u64 = 0x00ff_00ff_00ff_00ff;
     let mut pairs = 0;
     for (index, word) in group.as_chunks::<8>().0.iter().enumerate() {
         let bytes = count.saturating_sub(8 * index).min(8);
-        // In two steps, as no shift is by all 64 bits.
+        // Two shifts, because no shift is by all 64 bits.
         let word = u64::from_le_bytes(*word) & !(u64::MAX << (4 * bytes) << (4 * bytes));
         pairs += (word & LOW) + (word >> 8 & LOW);
     }
-    // Four sums of two bytes each, of 16 bytes at most.
+    // Four sums of two bytes each, each over at most 16 bytes.
     pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48
 }
 
-/// The block in which a position lies.
+/// The block of a position.
 #[inline]
 pub(super) fn block_of(position: u32) -> usize {
     (position / PARTS) as usize
 }
 
-/// Where columns end.
+/// Ends of columns with these lengths.
 fn ends(bytes: [usize; 6]) -> [usize; 6] {
     let mut at = HEADER_BYTES;
     bytes.map(|bytes| {
@@ -449,7 +451,7 @@ struct KnotColumns<'a, C> {
     samples: &'a [u64],
 }
 
-/// A code as a page stores it.
+/// A code in the form that a page stores.
 trait StoredCode {
     fn number(&self) -> u64;
 }

@@ -1,16 +1,16 @@
-//! Learned pages, writing side: trains a model on items to come and lays data blocks out by it, a page at a
-//! time. A page whose keys no model suits is refused; its blocks get fences.
+//! Learned pages, writing side: trains a model on the next items and divides them into data blocks by it, one
+//! page at a time. If no model suits the keys of a page, the page is refused and its blocks get fences.
 //!
-//! The caller gathers items of more than a page's blocks, plans a page, writes the blocks that the plan says,
-//! and encodes the page with their lengths. Items behind the plan's are those of the next page. A plan that
-//! takes all items may have room for more, and [`Refusal::Short`] asks for more: the caller gathers them and
-//! plans again. One thread.
+//! The caller collects items of more than a page's blocks, plans a page, writes the planned blocks, and
+//! encodes the page with their lengths. Items behind the plan's items belong to the next page. A plan that
+//! takes all items may have room for more. Then [`Refusal::Short`] asks for more items; the caller collects
+//! them and plans again. One thread.
 //!
-//! Training takes one pass over the codes of the keys. The page ends where its knots and blocks fill it.
+//! Training takes one pass over the codes of the keys. The page ends when its knots and blocks fill it.
 //!
-//! Invariants: 1. a block of a plan holds exactly the items for which the page's `find` answers it; 2. no
-//! block has more than twice the target beside its largest item; 3. the page takes at most [`GAIN_PERCENT`]
-//! of the bytes that a fence page of the same blocks would take.
+//! Invariants: 1. a block of a plan holds exactly the items for which the page's `find` returns this block;
+//! 2. no block has more than twice the target beside its largest item; 3. the page takes at most
+//! [`GAIN_PERCENT`] of the bytes of a fence page for the same blocks.
 
 use std::ops::Range;
 
@@ -24,18 +24,18 @@ use super::fence;
 use super::learned::{GROUP, HEADER_BYTES, LEARNED, PARTS, PageCode, WIDE_CODES, block_of, column_bytes};
 use super::{PAGE_BYTES, UNIT_BYTES};
 
-/// Of what fences would take, a page may take so much.
+/// Maximum bytes of a page, in percent of a fence page for the same blocks.
 const GAIN_PERCENT: usize = 75;
-/// Of a page's blocks, so many may be empty.
+/// Maximum share of empty blocks in a page, in percent.
 const EMPTY_PERCENT: usize = 5;
-/// What a block takes for an item, a kind and wide ends, beside what [`LearnedItems::bytes`] says, at most.
+/// Maximum bytes that an item's kind and wide ends take in a block, beside [`LearnedItems::bytes`].
 const END_BYTES_MAX: usize = 8;
-/// A block with a header has at most 255 units.
+/// Maximum bytes of items in a block: with a header it then has at most 255 units.
 const EXTENT_BYTES_MAX: usize = 254 * UNIT_BYTES;
-/// Largest target.
+/// Largest target of a block.
 const TARGET_BYTES_MAX: usize = 60 << 10;
 
-/// Items in key order, of which a page takes as many as its model reaches.
+/// Items in key order. A page takes as many of them as its model reaches.
 pub(crate) trait LearnedItems {
     fn count(&self) -> usize;
 
@@ -44,39 +44,39 @@ pub(crate) trait LearnedItems {
     /// Bytes that the item adds to a block.
     fn bytes(&self, index: usize) -> usize;
 
-    /// Whether no items of the slice come behind these.
+    /// Whether these are the last items of the slice.
     fn are_last(&self) -> bool;
 }
 
-/// How pages are laid out.
+/// The layout options of pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LearnedOptions<'o> {
     /// Bytes of items that a block aims at.
     pub(crate) target_bytes: usize,
-    /// Of a model, in 32nds of a block.
+    /// Maximum error of a model, in 32nds of a block.
     pub(crate) error: u16,
-    /// Codes to try. The one with the fewest bytes is taken.
+    /// Codes to try. The code whose page takes the fewest bytes wins.
     pub(crate) codes: &'o [PageCode],
 }
 
-/// Why a page has no model.
+/// The reason for which a page has no model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// Too few items for two blocks, or a target that is too large.
     Few,
-    /// The page has room, and more items come: they may be worth it.
+    /// The page has room, and more items follow, with which a model may pay off.
     Short,
-    /// Items of equal codes have so many bytes.
+    /// Bytes of items with equal codes.
     Ties { bytes: usize },
-    /// A block would have so many bytes of items.
+    /// Bytes of items that a block would have.
     LongBlock { bytes: usize },
-    /// So many of so many blocks would be empty.
+    /// Number of empty blocks among all blocks that the page would have.
     EmptyBlocks { empty: usize, blocks: usize },
-    /// The page would take so many bytes, fences so many.
+    /// Bytes that the page would take, and bytes of fences.
     NoGain { bytes: usize, fence_bytes: usize },
 }
 
-/// A page whose blocks are decided.
+/// A page whose blocks are determined.
 #[derive(Clone, Debug)]
 pub(crate) struct LearnedPlan {
     code: PageCode,
@@ -89,16 +89,16 @@ pub(crate) struct LearnedPlan {
     knots: Vec<Knot>,
     target_bytes: usize,
     error: u16,
-    /// For each block, how many items end with it.
+    /// For each block, the number of items up to its end.
     block_ends: Vec<usize>,
     item_bytes: usize,
-    /// Bytes of the items of equal codes before which the page ended.
+    /// Bytes of the items with equal codes before which the page ended.
     ties: Option<usize>,
-    /// Bytes that the page takes in the file.
+    /// Bytes of the page in the file.
     page_bytes: usize,
 }
 
-/// Plans the page that begins with the first item. `last_before`: the last key before it, in this slice.
+/// Plans the page that begins with the first item. `last_before`: the last key before it in this slice.
 pub(crate) fn plan(
     items: &impl LearnedItems,
     last_before: Option<&[u8]>,
@@ -112,7 +112,7 @@ pub(crate) fn plan(
     for code in options.codes {
         let numbers = batch.numbers(*code);
         let narrow = batch.plan(&numbers, false);
-        // Codes of 32 bits tell nearly all keys apart, mostly.
+        // 32-bit codes are distinct for nearly all keys, in most cases.
         let has_ties = match &narrow {
             Ok(plan) => plan.ties.is_some(),
             Err(refusal) => matches!(refusal, Refusal::Ties { .. } | Refusal::LongBlock { .. }),
@@ -125,7 +125,7 @@ pub(crate) fn plan(
     best
 }
 
-/// The plan that takes fewer bytes for the same items.
+/// The plan that takes fewer bytes for each byte of items.
 fn better(
     one: Result<LearnedPlan, Refusal>,
     other: Result<LearnedPlan, Refusal>,
@@ -139,17 +139,17 @@ fn better(
     }
 }
 
-/// The items that a page may take, with what all codes need.
+/// The items that a page may take, with values that all codes share.
 struct Batch<'i, I> {
     items: &'i I,
     options: &'i LearnedOptions<'i>,
     prefix_bytes: usize,
-    /// For each item, with how many bytes its key and the one before begin alike.
+    /// For each item, the bytes of the common prefix of its key and the previous key.
     shared: Vec<usize>,
     separator_bytes: usize,
 }
 
-/// Numbers of all items' keys, by one code.
+/// Numbers of all items' keys by one code.
 struct Numbers {
     code: PageCode,
     alphabets: TrainedAlphabets,
@@ -170,7 +170,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
             options,
             prefix_bytes,
             shared: (0..items.count()).map(shared).collect(),
-            // The separator holds the prefix of all keys, and stays a beginning of the first one.
+            // The separator contains the prefix of all keys, and stays a prefix of the first key.
             separator_bytes: separator_bytes.max(prefix_bytes),
         }
     }
@@ -185,7 +185,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
         let alphabets = symbols.map(|symbols| {
             let mut alphabets = TrainedAlphabets::train(rests, symbols, POSITIONS_MAX);
             let within = |shared: &usize| *shared - self.prefix_bytes < alphabets.positions();
-            // Positions behind the last at which neighbours part tell no two keys apart.
+            // Positions behind the last one at which adjacent keys first differ distinguish no keys.
             let parting = self.shared[1..].iter().filter(|shared| within(shared)).max();
             let positions = parting.map_or(0, |shared| shared - self.prefix_bytes + 1);
             alphabets.truncate(positions);
@@ -198,7 +198,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
         numbers
     }
 
-    /// A page by these numbers, with codes of four bytes or of eight.
+    /// Plans a page with these numbers, and with codes of four or of eight bytes.
     fn plan(&self, numbers: &Numbers, is_wide: bool) -> Result<LearnedPlan, Refusal> {
         let least = numbers.of_items[0];
         let range = numbers.of_items[self.items.count() - 1] - least;
@@ -229,7 +229,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
         }
     }
 
-    /// Adds knots until the page is full, and then the ends of blocks.
+    /// Adds knots until the page is full, and then determines the ends of blocks.
     fn train(&self, mut plan: LearnedPlan, numbers: &[u64]) -> Result<LearnedPlan, Refusal> {
         let mut trainer = SplineTrainer::new(u32::from(plan.error));
         let (mut last, mut count) = (None, 0);
@@ -257,7 +257,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
         let Some(last) = last.filter(|last: &Knot| last.position >= PARTS) else {
             return Err(plan.ties.map_or(Refusal::Few, |bytes| Refusal::Ties { bytes }));
         };
-        // The point that was too much may have made a knot of the last one.
+        // The point that did not fit may already have made the last point a knot.
         if plan.knots.last() != Some(&last) {
             plan.knots.push(last);
         }
@@ -266,7 +266,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
             let code = (number - plan.least) >> plan.shift;
             plan.block_ends[block_of(predict(&plan.knots[..], code))] = index + 1;
         }
-        // An empty block ends where the one before does.
+        // An empty block ends where the previous block ends.
         for block in 1..plan.block_ends.len() {
             plan.block_ends[block] = plan.block_ends[block].max(plan.block_ends[block - 1]);
         }
@@ -292,7 +292,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
         Ok(())
     }
 
-    /// Compares with a fence page over the same blocks, all of one length.
+    /// Compares the page's bytes with those of a fence page for the same blocks, all of one length.
     fn check_gain(&self, plan: &mut LearnedPlan) -> Result<(), Refusal> {
         let (mut separators, mut tail_bytes) = (0, 0);
         for block in 1..plan.blocks() {
@@ -306,7 +306,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
         }
         let ends = if tail_bytes > 0 { 4 } else { 2 };
         let fence_bytes = fence::HEADER_BYTES + separators * (fence::HEAD_BYTES + ends) + tail_bytes;
-        // A page that is not the last one takes all its bytes.
+        // A page before the last one takes all 4096 bytes.
         let is_last = self.items.are_last() && plan.items() == self.items.count();
         let used = plan.used_bytes(plan.knots.len(), plan.blocks());
         let bytes = if is_last { used } else { PAGE_BYTES };
@@ -332,7 +332,7 @@ impl Numbers {
 }
 
 impl LearnedPlan {
-    /// Bytes that the page has left.
+    /// Unused bytes of the page.
     #[cfg(any(test, feature = "lab"))]
     pub(crate) fn room_bytes(&self) -> usize {
         PAGE_BYTES - self.used_bytes(self.knots.len(), self.blocks())
@@ -342,7 +342,7 @@ impl LearnedPlan {
         self.code
     }
 
-    /// Items of the page, from the first one.
+    /// Number of items of the page, counted from the first item.
     pub(crate) fn items(&self) -> usize {
         self.block_ends.last().copied().unwrap_or(0)
     }
@@ -351,22 +351,22 @@ impl LearnedPlan {
         self.block_ends.len()
     }
 
-    /// Items of a block, none of an empty one.
+    /// Items of a block; an empty range for an empty block.
     pub(crate) fn block(&self, index: usize) -> Range<usize> {
         let start = index.checked_sub(1).map_or(0, |before| self.block_ends[before]);
         start..self.block_ends[index]
     }
 
-    /// Bytes of the first key that are the page's separator in the top block.
+    /// Bytes of the first key that form the page's separator in the top block.
     pub(crate) fn separator_bytes(&self) -> usize {
         self.separator_bytes
     }
 
-    /// The page, not sealed and not padded. `offset`: of the first block; `units`: of each block's extent,
-    /// zero of empty ones.
+    /// The page, not sealed and not padded. `offset`: offset of the first block; `units`: units of each
+    /// block's extent, zero for an empty block.
     ///
     /// # Panics
-    /// If there are not as many as blocks, or one has more than 255 units.
+    /// If `units` has not one number for each block, or a number exceeds 255.
     pub(crate) fn encode(&self, offset: u64, units: &[usize]) -> Vec<u8> {
         assert_eq!(units.len(), self.blocks(), "each block has units");
         let alphabets = self.alphabets.view();
@@ -401,7 +401,7 @@ impl LearnedPlan {
         out
     }
 
-    /// Bytes of a page of so many knots and blocks.
+    /// Bytes of a page with these numbers of knots and blocks.
     fn used_bytes(&self, knots: usize, blocks: usize) -> usize {
         let alphabets = (self.alphabets.positions(), self.alphabets.view().runs.len());
         HEADER_BYTES + column_bytes(alphabets, (knots, self.is_wide), blocks).iter().sum::<usize>()

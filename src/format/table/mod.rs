@@ -1,7 +1,7 @@
-//! The bytes of a table file: what a flush or a merge writes once and nobody changes.
+//! The bytes of a table file, which a flush or a merge writes once. A table file never changes afterwards.
 //!
-//! It is not a reader of files: everything here is bytes to values and back. `crate::table` builds, opens and
-//! searches. Pure functions and plain values; no sharing.
+//! This module reads no files: it converts between bytes and values. `crate::table` builds, opens and
+//! searches tables. Pure functions and plain values; no sharing.
 //!
 //! ```text
 //! offset size     what
@@ -16,18 +16,18 @@
 //!                 footer (`footer`): whole units
 //! -4096  4096     tail page (`footer`): where the footer is
 //! ```
-//! Everything starts at a multiple of 512 bytes (a unit); between the parts of a slice there are zeros where
-//! a part that is made of 4096-byte pages is aligned to 4096. Integers are little-endian. A slice that the
-//! manifest no longer names may be a hole: zeros in the 4096-byte pages in which nothing else lies.
+//! Every extent starts at a multiple of 512 bytes (a unit). A part of a slice that consists of 4096-byte
+//! pages is aligned to 4096, with zeros before it. Integers are little-endian. A slice that the manifest no
+//! longer names may be a hole: zeros in the 4096-byte pages that belong to it alone.
 //!
-//! Every block, page, footer and tail begins with the same five bytes:
+//! Every block, page, footer and tail starts with the same five bytes:
 //! ```text
 //! offset size type name: meaning
 //! 0      4    u32  checksum: of the rest of the extent, started from (file uid, offset, tag)
 //! 4      1    u8   tag: 1 data, 2 filter, 3 fence, 4 top, 5 footer, 6 tail,
 //!                  7 range tombstones
 //! ```
-//! The table checksum, which the manifest keeps, is CRC32C over the checksums (4 bytes each) of all data
+//! The table checksum, which is kept in the manifest, is CRC32C over the checksums (4 bytes each) of all data
 //! blocks, filter pages, fence pages, top blocks and range blocks in file order, then of the footer.
 
 use crate::base::checksum::Context;
@@ -50,9 +50,9 @@ pub(crate) mod ranges;
 pub(crate) mod sketch;
 pub(crate) mod top;
 
-/// Everything in a table file is a whole number of these.
+/// Unit of extents: every extent of a table file is a multiple of it.
 pub(crate) const UNIT_BYTES: usize = 512;
-/// Filter and fence pages, and data blocks where items fill them.
+/// Bytes of filter and fence pages, and of data blocks that items fill.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Largest extent of a data block: one item with the longest key and the longest value.
 pub(crate) const DATA_BLOCK_BYTES_MAX: usize =
@@ -63,11 +63,11 @@ pub(crate) const FOOTER_TAG: u8 = 5;
 pub(crate) const TAIL_TAG: u8 = 6;
 pub(crate) const RANGES_TAG: u8 = 7;
 
-/// Bytes of a checksum, at the start of what it covers.
+/// Bytes of a checksum, which stands at the start of the extent.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 const TAG_AT: usize = 4;
 
-/// Writes tag and checksum of a finished extent; returns the checksum.
+/// Writes the tag and the checksum of a finished extent; returns the checksum.
 pub(crate) fn seal(extent: &mut [u8], context: Context) -> u32 {
     extent[TAG_AT] = context.tag;
     let checksum = context.checksum(&[&extent[CHECKSUM_BYTES..]]);
@@ -75,12 +75,12 @@ pub(crate) fn seal(extent: &mut [u8], context: Context) -> u32 {
     checksum
 }
 
-/// The tag that an extent says it has.
+/// The tag of an extent whose checksum may be unchecked.
 pub(crate) fn claimed_tag(extent: &[u8]) -> Option<u8> {
     extent.get(TAG_AT).copied()
 }
 
-/// Checks the checksum of an extent, which covers its tag; returns the checksum.
+/// Checks the checksum of an extent, and then its tag, which the checksum covers; returns the checksum.
 pub(crate) fn check_seal(extent: &[u8], context: Context) -> Result<u32, Malformed> {
     let Some((stored, covered)) = extent.split_first_chunk::<CHECKSUM_BYTES>() else {
         return Err(Malformed { at: 0, what: "checksum", expected: 4, found: extent.len() as u64 });
@@ -99,7 +99,7 @@ pub(crate) fn check_seal(extent: &[u8], context: Context) -> Result<u32, Malform
     }
 }
 
-/// Bytes of whole units that hold `bytes`.
+/// Bytes of the fewest whole units that hold `bytes`.
 pub(crate) fn extent_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(UNIT_BYTES)
 }
@@ -108,7 +108,7 @@ pub(crate) fn extent_bytes(bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// A seal holds in its place only, and not for a flipped byte, another tag or too few bytes.
+    /// A seal is valid in its place only; a flipped byte, another tag and a short extent are refused.
     #[test]
     fn seals_hold_in_their_place_only() {
         let here = Context { file_uid: 1, offset: 4096, tag: TOP_TAG };
@@ -128,7 +128,7 @@ mod tests {
             assert!(check_seal(&flipped, here).is_err());
         }
         assert!(check_seal(&[1, 2, 3], here).is_err());
-        // A right checksum over a wrong tag: only crafted bytes have it.
+        // A right checksum over a wrong tag, as only crafted bytes have.
         let mut crafted = extent.clone();
         crafted[4] = FOOTER_TAG;
         let sum = here.checksum(&[&crafted[4..]]);

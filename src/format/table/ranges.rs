@@ -1,10 +1,10 @@
-//! Range tombstones of a slice: from which key to which everything in older runs is deleted.
+//! Range tombstones of a slice: the ranges of keys that are deleted in older runs.
 //!
-//! They say nothing of the items of their own slice: what those hid was left out when the slice was written.
-//! `table::build` encodes them, `table::open` decodes them into [`Ranges`], which stay in memory and are
-//! searched; a merge or a flush makes them of others. Immutable and shared freely.
+//! They do not apply to the items of their own slice, because deleted items were dropped when the slice was
+//! written. `table::build` encodes them, `table::open` decodes them into [`Ranges`], which stay in memory and
+//! are searched. Merges and flushes join several of them. Immutable and shared freely.
 //!
-//! Extents, one after another, none larger than 64 KiB unless it has one range:
+//! Extents, one after another. An extent has at most 64 KiB, unless it has one range:
 //! ```text
 //! offset size      type name: meaning
 //! 0      4         u32  checksum
@@ -32,45 +32,44 @@ use super::{RANGES_TAG, extent_bytes};
 
 const HEADER_BYTES: usize = 16;
 const LENGTHS_BYTES: usize = 4;
-/// Of an extent with several ranges.
+/// Maximum bytes of an extent with several ranges.
 const EXTENT_BYTES_MAX: usize = 64 << 10;
-/// Of any extent: one range of the longest keys.
+/// Maximum bytes of any extent: one range of the longest keys.
 const EXTENT_BYTES_LIMIT: usize = HEADER_BYTES + LENGTHS_BYTES + 2 * KEY_BYTES_MAX;
 
-/// What some ranges say of the keys around one.
+/// Whether some ranges cover a key, and the largest range of keys around it with the same answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Around<'a> {
     pub(crate) is_covered: bool,
-    /// The first of the keys.
+    /// The first of these keys.
     pub(crate) from: &'a [u8],
-    /// What comes after the last of them; empty: nothing.
+    /// The exclusive end of these keys; empty: no end.
     pub(crate) to: &'a [u8],
 }
 
-/// Ranges of keys, ascending, with keys between any two. Each from a key to before another; the last may have
-/// no end.
+/// Disjoint ranges of keys, ascending, with keys between any two. Each has an inclusive start and an
+/// exclusive end; the last may have no end.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Ranges {
     /// All starts and ends, in order.
     keys: Vec<u8>,
-    /// Where each of them ends in `keys`.
+    /// End offset of each start and end in `keys`.
     ends: Vec<u32>,
-    /// Once they are indexed. Most have no range and no index: it takes a pointer.
+    /// `None` before `index` is called. Most slices have no ranges, so the index costs them only a pointer.
     index: Option<Box<RangeIndex>>,
 }
 
-/// What makes searches look at few keys.
+/// The index of a search, so that a search reads few keys.
 #[derive(Clone, Debug)]
 struct RangeIndex {
-    /// Of each start and end, but for an end that is none, the four bytes behind those that all have in
-    /// common.
+    /// For each start and end, except a missing end: the four bytes behind the prefix that all share.
     heads: Box<[u32]>,
-    /// How many these are.
+    /// Bytes of that prefix.
     skip: usize,
 }
 
 impl PartialEq for Ranges {
-    /// Whether they are the same ranges, indexed or not.
+    /// Compares the ranges and ignores the index.
     fn eq(&self, other: &Ranges) -> bool {
         (&self.keys, &self.ends) == (&other.keys, &other.ends)
     }
@@ -80,7 +79,7 @@ impl Eq for Ranges {}
 
 #[cfg(test)]
 thread_local! {
-    /// Looks at a start or an end.
+    /// Number of starts and ends that searches have read.
     static KEY_LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -95,11 +94,11 @@ impl Ranges {
         self.ends.len() / 2
     }
 
-    /// All keys that any of the lists has. Costs log2 of their number for each range.
+    /// All keys that any of the lists covers. Cost: log2 of the number of lists for each range.
     pub(crate) fn union<'r>(lists: impl IntoIterator<Item = &'r Ranges>) -> Ranges {
         let lists: Vec<&Ranges> = lists.into_iter().filter(|one| !one.is_empty()).collect();
         let mut joined = Ranges::with_room_for(lists.iter().copied());
-        // Of each list the first range that is left, by its start.
+        // The next range of each list, by its start.
         let head = |list: usize, index: usize| Some(Reverse((lists.get(list)?.start(index)?, list, index)));
         let mut heads: BinaryHeap<_> = (0..lists.len()).filter_map(|list| head(list, 0)).collect();
         while let Some(mut first) = heads.peek_mut() {
@@ -114,7 +113,7 @@ impl Ranges {
         joined
     }
 
-    /// What lists have together of which each begins behind all that those before it have.
+    /// The concatenation of lists, each of which begins behind the end of the list before.
     pub(crate) fn concatenated<'r>(lists: impl Iterator<Item = &'r Ranges> + Clone) -> Ranges {
         let mut all = Ranges::with_room_for(lists.clone());
         lists.flat_map(Ranges::iter).for_each(|(start, end)| all.push(start, end));
@@ -127,8 +126,8 @@ impl Ranges {
         Ranges { keys: Vec::with_capacity(keys), ends: Vec::with_capacity(ends), ..Ranges::default() }
     }
 
-    /// Adds a range that begins behind the start of the last one; joined with it if no key is between. An
-    /// empty end is none.
+    /// Adds a range that does not begin before the start of the last one. Joins both if no key lies between.
+    /// An empty end means no end.
     pub(crate) fn push(&mut self, start: &[u8], end: &[u8]) {
         assert!(end.is_empty() || start < end, "a range is not empty");
         if let Some(last) = self.count().checked_sub(1) {
@@ -149,8 +148,8 @@ impl Ranges {
         self.add(end);
     }
 
-    /// Makes searches look at four bytes a range that lie together, and at few keys. To be called once all
-    /// are there.
+    /// Builds the index, with which a search reads four adjacent bytes a range, and few keys. Call it after
+    /// adding all ranges.
     pub(crate) fn index(&mut self) {
         let count = self.keys_count();
         let Some(last) = count.checked_sub(1) else { return };
@@ -159,7 +158,7 @@ impl Ranges {
         self.index = Some(Box::new(RangeIndex { heads, skip }));
     }
 
-    /// Starts and ends, but for an end that is none.
+    /// Number of starts and ends, without a missing end.
     fn keys_count(&self) -> usize {
         let count = self.ends.len();
         let is_endless = count > 0 && self.boundary(count - 1).is_empty();
@@ -179,7 +178,7 @@ impl Ranges {
         &self.keys[start..self.ends[index] as usize]
     }
 
-    /// Start and end of a range; an empty end is none.
+    /// Start and end of a range; an empty end means no end.
     pub(crate) fn get(&self, index: usize) -> (&[u8], &[u8]) {
         (self.boundary(2 * index), self.boundary(2 * index + 1))
     }
@@ -192,7 +191,7 @@ impl Ranges {
         (index < self.count()).then(|| self.boundary(2 * index))
     }
 
-    /// The first key deleted.
+    /// The first deleted key.
     pub(crate) fn first(&self) -> Option<&[u8]> {
         (!self.is_empty()).then(|| self.boundary(0))
     }
@@ -202,18 +201,18 @@ impl Ranges {
         Some(self.get(self.count().checked_sub(1)?))
     }
 
-    /// Whether one of them has the key.
+    /// Whether one of the ranges covers the key.
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
         !self.is_empty() && self.not_after(key) % 2 == 1
     }
 
-    /// Where the range ends that has the key, if one has it; an empty end is none.
+    /// End of the range that covers the key, if one does; an empty end means no end.
     pub(crate) fn end_over(&self, key: &[u8]) -> Option<&[u8]> {
         let around = self.around(key);
         around.is_covered.then_some(around.to)
     }
 
-    /// What they say of the keys around `key`.
+    /// Whether a range covers `key`, and the largest range of keys around it with the same answer.
     pub(crate) fn around(&self, key: &[u8]) -> Around<'_> {
         let not_after = self.not_after(key);
         Around {
@@ -223,14 +222,14 @@ impl Ranges {
         }
     }
 
-    /// How many starts and ends are not after `key`. Costs a binary search.
+    /// Number of starts and ends at or before `key`. Cost: a binary search.
     fn not_after(&self, key: &[u8]) -> usize {
-        // An empty end is behind all keys; an empty start is before them.
+        // A missing end is behind all keys; an empty start is before them.
         let (mut low, mut high) = (0, self.keys_count());
         if let Some(index) = &self.index {
             let (RangeIndex { heads, skip }, first) = (&**index, self.boundary(0));
             if !key.starts_with(&first[..*skip]) {
-                // Before or behind all of them.
+                // The key is before or behind all starts and ends.
                 return if key < first { 0 } else { high };
             }
             let head = head_behind(key, *skip);
@@ -251,13 +250,13 @@ impl Ranges {
         low
     }
 
-    /// Memory it takes.
+    /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let index = self.index.as_ref().map_or(0, |index| size_of::<RangeIndex>() + index.heads.len() * 4);
         self.keys.capacity() + self.ends.capacity() * 4 + index
     }
 
-    /// Bytes of its extents, at most about.
+    /// Upper bound on the bytes of the extents, approximately.
     pub(crate) fn encoded_bytes(&self) -> u64 {
         let bytes = self.keys.len() + self.count() * LENGTHS_BYTES;
         let extents = bytes.div_ceil(EXTENT_BYTES_MAX / 2);
@@ -303,8 +302,8 @@ impl Ranges {
         out
     }
 
-    /// Takes the ranges of the next extent. Its checksum is the caller's, who finds where it ends with
-    /// [`claimed_bytes`].
+    /// Adds the ranges of the next extent. The caller has found its end with [`claimed_bytes`] and checked
+    /// its checksum.
     pub(crate) fn decode_extent(&mut self, extent: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(extent);
         reader.bytes(5, "range block")?;
@@ -338,12 +337,12 @@ impl Ranges {
     }
 }
 
-/// The four bytes of a key behind the first `skip`, which it has.
+/// The four bytes of a key behind the first `skip` bytes, which it must have.
 fn head_behind(key: &[u8], skip: usize) -> u32 {
     (head_after(key, skip) >> 32) as u32
 }
 
-/// The farther of the ends of two ranges over a key, where there are any; an empty end is the farthest.
+/// The greater of two optional ends; an empty end means no end and is the greatest.
 pub(crate) fn farther<'r>(one: Option<&'r [u8]>, other: Option<&'r [u8]>) -> Option<&'r [u8]> {
     match (one, other) {
         (Some(one), Some(other)) => {
@@ -353,8 +352,8 @@ pub(crate) fn farther<'r>(one: Option<&'r [u8]>, other: Option<&'r [u8]>) -> Opt
     }
 }
 
-/// Whether ranges have all keys from `first` to `last` together, of which `end_over` tells how far one of
-/// them goes on over a key, if any has it. Costs a look for each range that is needed, and no memory.
+/// Whether ranges together cover all keys from `first` to `last`. `end_over` returns the end of a range over
+/// a key, if one covers it. Cost: one call for each range that is needed, and no memory.
 pub(crate) fn are_covered<'r>(
     first: &[u8],
     last: Bound<&[u8]>,
@@ -378,7 +377,7 @@ pub(crate) fn are_covered<'r>(
     false
 }
 
-/// The length that the extent at the start of `bytes` says it has, if it lies in them.
+/// The length of the extent at the start of `bytes`, by its own header, if the extent lies in them.
 pub(crate) fn claimed_bytes(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut reader = Reader::new(bytes);
     reader.bytes(12, "range block")?;
@@ -390,12 +389,12 @@ pub(crate) fn claimed_bytes(bytes: &[u8]) -> Result<usize, Malformed> {
     Ok(extent_bytes(used))
 }
 
-/// The greatest key that a range up to `end` has; `None` if there is no end. Where it would be very long, the
-/// end itself, which is greater but no longer.
+/// The greatest key of a range with this exclusive end; `None` without an end. If that key is very long,
+/// returns the end itself, which is greater but not longer.
 pub(crate) fn last_key(end: &[u8]) -> Option<&[u8]> {
     match end {
         [] => None,
-        // Nothing is between a key and the same with a zero behind.
+        // No key lies between a key and the same key with a zero byte appended.
         [key @ .., 0] => Some(key),
         key => Some(key),
     }

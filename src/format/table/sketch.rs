@@ -1,15 +1,16 @@
-//! Sketches of fence pages: the block of most keys, in an eighth or a quarter of a page's memory.
+//! Sketches of fence pages: they give the block of most keys, in an eighth or a quarter of a page's memory.
 //!
-//! Where fences find no room in memory, a get reads a fence page before its block. A sketch keeps one or two
-//! bytes of each separator instead of ten. It names the block of a key, or says that the page must be read,
-//! which is so for a few keys in a hundred, or in a thousand. It is never wrong.
+//! If the fence pages do not fit in memory, a get reads a fence page before its block. A sketch keeps one or
+//! two bytes of each separator instead of ten. It either gives the block of a key or answers that the page
+//! must be read. Only a few keys in a hundred, or in a thousand, need the page. A sketch is never wrong.
 //!
-//! Keys become numbers by the alphabets of the page's separators, and one position more that has all bytes:
-//! see `learn::code`. Low bits are left out until the numbers fit. A greater key has no lesser number, so a
-//! key whose number is no separator's lies behind as many separators as have lesser ones. Numbers are kept as
-//! by Elias and Fano: low bits in a row, and for each a bit at its high part and its index.
+//! A key becomes a number by the alphabets of the page's separators and one more position with all bytes
+//! (`learn::code`). Low bits are dropped until the numbers fit. A greater key never has a lesser number. So
+//! if a key's number equals no separator's, the key lies behind exactly the separators with lesser numbers.
+//! Numbers are in Elias-Fano coding: low bits in a row, and for each number a bit at the sum of its high part
+//! and its index.
 //!
-//! It lies in memory alone, and was made from a checked page. Pure, for any thread.
+//! A sketch exists in memory only, and is made from a checked page. Pure; any thread.
 
 use crate::learn::alphabet::{Alphabets, Symbols, TrainedAlphabets};
 use crate::learn::code::{CodeDigits, KeyCode};
@@ -18,15 +19,16 @@ use super::UNIT_BYTES;
 use super::fence::{Extent, FencePage};
 use super::index::IndexPage;
 
-/// Bytes of the sketch of a whole page: the first if it knows the block of enough keys.
+/// Bytes of the sketch of a whole page. The first size is used if it gives the block of enough keys.
 pub(crate) const SKETCH_BYTES: [usize; 2] = [512, 1024];
-/// Of a thousand keys, as many may need their pages for smaller sketches to be good enough,
+/// The first size is good enough if at most this many keys in a thousand need their page.
 const GOOD_PERMILLE: u64 = 40;
-/// and for sketches, or that of a page, to be worth it.
+/// Limit for all sketches of a slice, and for the sketch of one page, in keys of a thousand that need their
+/// page.
 const UNSURE_PERMILLE_MAX: u64 = 250;
 
 const HEADER_BYTES: usize = 40;
-/// Bytes of a separator behind the prefix that its number may be made of: those at hand.
+/// Maximum bytes of a separator behind the prefix that its number is made of: the bytes of its head.
 const POSITIONS_MAX: usize = 8;
 const LOW_BITS_MAX: u32 = 48;
 
@@ -54,22 +56,22 @@ const LOW_BITS_MAX: u32 = 48;
 #[derive(Clone, Copy)]
 pub(crate) struct Sketch<'a>(&'a [u8]);
 
-/// What a sketch of a page is made of.
+/// The contents of a sketch of one page.
 struct Plan {
     alphabets: TrainedAlphabets,
-    /// Of the first separator.
+    /// Number of the first separator.
     least: u64,
-    /// Of the others, from the least on.
+    /// Numbers of the other separators, less `least`.
     numbers: Vec<u64>,
     lengths: Lengths,
 }
 
-/// Makes sketches of the pages of a slice, in each size.
+/// Makes the sketches of a slice's pages, in each size.
 pub(crate) struct Sketcher {
-    /// Of each page, the separator in the top block.
+    /// For each page, its separator in the top block.
     firsts: Box<[Box<[u8]>]>,
     bytes: [Vec<u8>; 2],
-    /// Of each size, the sum over all pages.
+    /// For each size, the sum over all pages.
     unsure_permille: [u64; 2],
 }
 
@@ -78,7 +80,7 @@ enum Lengths {
         each: u32,
         last: u32,
     },
-    /// In units, from the least on.
+    /// Lengths in units, less `least`.
     Each {
         least: u32,
         width: u32,
@@ -87,7 +89,8 @@ enum Lengths {
 }
 
 impl Plan {
-    /// `None` of a page that a sketch does not serve: a model, places, a block alone or only one.
+    /// `None` for a page that has no sketch: a learned page, a page of quanta, a page with a block that is
+    /// alone, or a page with a single block.
     fn of(page: &IndexPage<'_>, first: &[u8]) -> Option<Plan> {
         let IndexPage::Fences(page) = page else { return None };
         let heads = page.separator_heads()?;
@@ -100,7 +103,7 @@ impl Plan {
         let own = &first[prefix.len()..];
         let all = rests.iter().map(|(head, length)| &head[..*length]).chain([own]);
         let mut alphabets = TrainedAlphabets::train(all, Symbols::Seen, POSITIONS_MAX);
-        // Bytes behind those at hand must not be looked at.
+        // The alphabets must not use bytes behind the head.
         if alphabets.positions() < POSITIONS_MAX {
             alphabets.extend();
         }
@@ -129,7 +132,8 @@ impl Plan {
         ]
     }
 
-    /// The least shift with which all fits, and the low bits that then take least.
+    /// The least shift with which the sketch fits, and the number of low bits that then takes the fewest
+    /// bytes.
     fn fit(&self, bytes: usize) -> Option<(u32, u32)> {
         let count = self.numbers.len() as u64;
         (0..64).find_map(|shift| {
@@ -140,8 +144,8 @@ impl Plan {
         })
     }
 
-    /// Of a thousand keys, how many have the number of a separator, if those between two have all numbers
-    /// there alike.
+    /// Keys in a thousand that have the number of a separator, if keys between two separators are evenly
+    /// distributed over the numbers there.
     fn unsure_permille(&self, shift: u32) -> u64 {
         let before = std::iter::once(&0).chain(&self.numbers);
         let unsure = |(own, before): (&u64, &u64)| 1000 / ((own >> shift) - (before >> shift)).max(1);
@@ -166,7 +170,7 @@ impl Lengths {
 }
 
 impl Sketcher {
-    /// Of pages with these separators in the top block.
+    /// A sketcher for pages with these separators in the top block.
     pub(crate) fn new(firsts: Box<[Box<[u8]>]>) -> Sketcher {
         Sketcher { firsts, bytes: [vec![], vec![]], unsure_permille: [0; 2] }
     }
@@ -193,8 +197,8 @@ impl Sketcher {
         }
     }
 
-    /// The smaller size if its sketches are good enough, else the larger one if that is and has room, else
-    /// the smaller one if that is better than none.
+    /// The smaller size if its sketches are good enough. Else the larger size, if at most half as many of its
+    /// keys need their page and there is room. Else the smaller size, if it is within the limit.
     pub(crate) fn best_size(&self, has_room: impl FnOnce() -> bool) -> Option<usize> {
         let permille = self.unsure_permille.map(|sum| sum / self.firsts.len() as u64);
         if permille[0] <= GOOD_PERMILLE {
@@ -207,7 +211,7 @@ impl Sketcher {
         (permille[0] <= UNSURE_PERMILLE_MAX).then_some(0)
     }
 
-    /// Those of all pages, one after the other.
+    /// The sketches of all pages in one size, one after another.
     pub(crate) fn sketches(&self, size: usize) -> &[u8] {
         &self.bytes[size]
     }
@@ -218,8 +222,8 @@ impl<'a> Sketch<'a> {
         Sketch(sketch)
     }
 
-    /// The only block that can hold `key`; `None` if the page has to be asked. `first`: its separator in the
-    /// top block.
+    /// The only block that can hold `key`; `None` if the page must be read. `first`: the page's separator in
+    /// the top block.
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> Option<Extent> {
         let blocks = usize::from(self.u16_at(0));
         let prefix = first.get(..usize::from(self.u16_at(6))).filter(|_| blocks > 0)?;
@@ -240,13 +244,13 @@ impl<'a> Sketch<'a> {
         }
     }
 
-    /// How many separators have lesser numbers; `None` if one has this.
+    /// The number of separators with lesser numbers; `None` if one has the same number.
     fn rank(&self, number: u64, count: usize) -> Option<usize> {
         let low_bits = u32::from(self.0[2]);
         let (high, low) = (number >> low_bits, number & ((1 << low_bits) - 1));
         let (high_at, low_at) = (usize::from(self.u16_at(36)), usize::from(self.u16_at(38)));
         let Some(mut at) = after_zeros(&self.0[high_at..low_at], high) else { return Some(count) };
-        // Of the bits before, all but those zeros are separators'.
+        // The bits before `at` are `high` zeros and one bit for each separator.
         let mut index = at - high as usize;
         while index < count && bits(self.0, high_at * 8 + at, 1) == 1 {
             match bits(self.0, low_at * 8 + index * low_bits as usize, low_bits).cmp(&low) {
@@ -332,7 +336,7 @@ impl Plan {
     }
 }
 
-/// The place behind so many zeros; `None` if there are fewer.
+/// The bit position behind this many zeros; `None` if there are fewer.
 fn after_zeros(bytes: &[u8], zeros: u64) -> Option<usize> {
     let mut left = usize::try_from(zeros).ok().filter(|zeros| *zeros <= bytes.len() * 8)?;
     if left == 0 {
@@ -353,7 +357,7 @@ fn after_zeros(bytes: &[u8], zeros: u64) -> Option<usize> {
     None
 }
 
-/// Up to 56 bits from a place on.
+/// `count` bits, at most 56, from bit `at` on.
 #[inline]
 fn bits(bytes: &[u8], at: usize, count: u32) -> u64 {
     let from = at / 8;
@@ -366,7 +370,7 @@ fn bits(bytes: &[u8], at: usize, count: u32) -> u64 {
     (word >> (at % 8)) & ((1 << count) - 1)
 }
 
-/// Sets bits where there are none yet: a value of up to 56.
+/// Sets the bits of a value of at most 56 bits, where all bits are zero.
 fn set_bits(bytes: &mut [u8], at: usize, value: u64) {
     let shifted = value << (at % 8);
     for (byte, own) in bytes[at / 8..].iter_mut().zip(shifted.to_le_bytes()) {

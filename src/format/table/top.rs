@@ -1,4 +1,4 @@
-//! Top block: the first separator of every fence page of a slice, whole. Read at open, always in memory.
+//! Top block: the complete first separator of every fence page of a slice. Read at open, always in memory.
 //!
 //! `table::build` encodes it, `table::open` decodes it into [`Top`], which searches. Immutable and shared
 //! freely.
@@ -25,18 +25,18 @@ const HEADER_BYTES: usize = 16;
 /// The first level of a slice's index, in memory.
 #[derive(Default, Debug)]
 pub(crate) struct Top {
-    /// In one piece of memory, since there are many slices: of each separator its head behind the prefix,
-    /// then of each its end, then the separators.
+    /// All columns in one allocation, because there are many slices: the head of each separator behind the
+    /// prefix, then the end of each separator, then the separators.
     columns: Box<[u8]>,
     pages: u32,
-    /// What all separators begin with.
+    /// Bytes of the common prefix of all separators.
     prefix_bytes: u32,
 }
 
 const HEAD_BYTES: usize = 8;
 const END_BYTES: usize = 4;
 
-/// The top block over these separators, not sealed.
+/// The top block with these separators, not sealed.
 pub(crate) fn encode<'a>(separators: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Vec<u8> {
     let bytes: usize = separators.clone().map(|separator| 2 + separator.len()).sum();
     let used = HEADER_BYTES + bytes;
@@ -55,7 +55,7 @@ pub(crate) fn encode<'a>(separators: impl ExactSizeIterator<Item = &'a [u8]> + C
 }
 
 impl Top {
-    /// Decodes the top block of a slice with `pages` fence pages. The checksum is the caller's.
+    /// Decodes the top block of a slice with `pages` fence pages. The caller checks the checksum.
     pub(crate) fn decode(block: &[u8], pages: u32) -> Result<Top, Malformed> {
         let mut reader = Reader::new(block);
         reader.bytes(5, "top block")?;
@@ -144,7 +144,8 @@ impl Top {
         not_after.saturating_sub(1)
     }
 
-    /// How many separators are not after `key`, of which those before `end` have heads up to `target`.
+    /// The number of separators at or before `key`, if the heads of all separators before `end` are at most
+    /// `target`.
     fn tied(&self, key: &[u8], target: u64, end: usize) -> usize {
         let (mut low, mut high) =
             (self.heads().partition_point(|head| u64::from_le_bytes(*head) < target), end);
@@ -159,7 +160,7 @@ impl Top {
         low
     }
 
-    /// Memory it takes.
+    /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.columns.len()
     }
@@ -178,7 +179,7 @@ mod tests {
         block
     }
 
-    /// Search agrees with a linear one, with shared prefixes, ties of eight bytes and zero bytes.
+    /// Search agrees with a linear one, for shared prefixes, equal heads and zero bytes.
     #[test]
     fn search_is_exact() {
         let long = [b'x'; 300];

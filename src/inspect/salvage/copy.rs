@@ -1,4 +1,4 @@
-//! Items on their way to the new store: first tables, as planned, then logs.
+//! The copy of items to the new store: first from tables, as planned, then from logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +24,14 @@ use super::plan::{Dest, Job, Plan, Ranges};
 use super::survey::{HeldLog, Survey};
 use super::{Doubt, Doubtful, Salvaged};
 
-/// Writes go out together up to this much, and this many.
+/// Maximum bytes and items of a batch of writes.
 const BATCH_BYTES: usize = 128 << 10;
 const BATCH_ITEMS_COUNT: usize = 256;
 
-/// What a number behind a name takes, at most.
+/// Maximum length of a number appended to a name.
 const NUMBER_BYTES_MAX: usize = 12;
 
-/// A copy under way.
+/// The state of copying.
 pub(super) struct Copy<'c> {
     from: &'c Arc<dyn Storage>,
     to: &'c Arc<Store>,
@@ -39,11 +39,11 @@ pub(super) struct Copy<'c> {
     survey: &'c Survey,
     plan: &'c Plan,
     made: BTreeMap<Dest, Made>,
-    /// Names of keyspaces, of the old store and of the new one.
+    /// Names of keyspaces of the old store and of the new one.
     names: BTreeSet<String>,
     batch: Items,
     writes: u64,
-    /// Items of tables, by keyspace, that the manifest names.
+    /// Items copied from tables that the manifest names, by tree.
     copied: BTreeMap<TreeId, u64>,
     total_bytes: u64,
     done_bytes: u64,
@@ -82,8 +82,8 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Copies everything. What is doubtful is added to `salvaged`, and what was written, also if it ends
-    /// with an error.
+    /// Copies everything. Adds the number of writes and the doubtful keyspaces to `salvaged`, also after an
+    /// error.
     pub(super) fn all(mut self, salvaged: &mut Salvaged) -> Result<()> {
         let done = self.keyspaces().and_then(|()| self.tables()).and_then(|()| self.logs());
         let done = done.and_then(|()| self.send()).and_then(|()| self.retain());
@@ -92,14 +92,14 @@ impl<'c> Copy<'c> {
         done
     }
 
-    /// The keyspaces of the old store, under their own names.
+    /// Makes the keyspaces of the old store, under their own names.
     fn keyspaces(&mut self) -> Result<()> {
         let state = &self.survey.known.state;
         for (id, keyspace) in &state.keyspaces {
             let Keyspace { name, settings, rule, .. } = keyspace;
             let own = |partition: PartitionId| Dest::Own(TreeId { keyspace: *id, partition });
             let Some(rule) = rule else {
-                // Without a partition an edit of the manifest is lost.
+                // If there is no partition, an edit of the manifest is lost.
                 let partition = state.partitions_of(*id).next().unwrap_or(PartitionId(0));
                 self.make(own(partition), name.clone(), restored(settings))?;
                 continue;
@@ -113,7 +113,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Partitions that the old store wanted no more are dropped, once there are items to be dropped.
+    /// Applies the old store's retention bound: drops expired partitions, after their items are copied.
     fn retain(&self) -> Result<()> {
         for (id, keyspace) in &self.survey.known.state.keyspaces {
             let Keyspace { name, rule, retained_from, .. } = keyspace;
@@ -125,7 +125,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// A keyspace that is divided, of the kind that its id says.
+    /// Opens a divided keyspace of the kind given by its id.
     fn divided(
         &self,
         id: KeyspaceId,
@@ -165,7 +165,8 @@ impl<'c> Copy<'c> {
 
     fn table(&mut self, job: &Job) -> Result<()> {
         self.begin(job.held.file, job.span.bytes);
-        // They come behind the items in the file, and hide nothing in their own table.
+        // Range tombstones are stored behind the items, but hide none in their own table: they are written
+        // first.
         match &job.ranges {
             Ranges::None => {}
             Ranges::All(span) => self.ranges(job, *span, &|_, _| true)?,
@@ -191,7 +192,7 @@ impl<'c> Copy<'c> {
         })
     }
 
-    /// Range tombstones of a part of a table, those that `is_used` says.
+    /// Copies the range tombstones of a part of a table for which `is_used` is true.
     fn ranges(&mut self, job: &Job, span: Span, is_used: &dyn Fn(&[u8], &[u8]) -> bool) -> Result<()> {
         let from = Arc::clone(self.from);
         good_extents(&*from, (job.held.file, job.held.uid, span), None, &mut |_, good| {
@@ -217,8 +218,8 @@ impl<'c> Copy<'c> {
         let header = self.survey.header(FileKind::Log, held.uid);
         let bytes = read.len() as u64;
         let expected = Expected { file: held.file, header, bytes, promise, witness, boot_id };
-        // An opening would not use records behind a torn one, and has never used any behind where a log was
-        // sealed.
+        // Recovery would not use records behind a torn one, and never used records behind the end of a sealed
+        // log.
         let end = scan(&expected, &read).map_or(u64::MAX, |found| found.end.bytes);
         let is_used = |record: &Record<'_>| promise.is_none_or(|end| record.offset < end.bytes);
         for record in every_record(&header, &read).into_iter().filter(is_used) {
@@ -233,7 +234,8 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Where an item of a log goes; `None` if it is nowhere needed. `is_behind`: behind a torn record.
+    /// The target of an item of a log; `None` if the item is not needed. `is_behind`: the item is behind a
+    /// torn record.
     fn dest(&self, id: TreeId, sequence: Sequence, (log, is_behind): (&HeldLog, bool)) -> Option<Dest> {
         let known = &self.survey.known;
         if known.is_dropped(id) {
@@ -249,7 +251,7 @@ impl<'c> Copy<'c> {
         match (self.plan.stale.contains(&id), is_flushed) {
             (true, _) => Some(Dest::Log(id)),
             (false, false) if is_behind => Some(Dest::Log(id)),
-            // Its table has lost items, of which this may be one.
+            // The table has lost items, and this may be one of them.
             (false, true) => is_short().then_some(Dest::Log(id)),
             (false, false) => is_believed.then_some(Dest::Own(id)),
         }
@@ -269,7 +271,7 @@ impl<'c> Copy<'c> {
         let made = self.made.get_mut(&dest).expect("it was made");
         let tree = made.tree;
         if tree.keyspace.is_hashed() && self.survey.hash_secret.is_none() {
-            // STORE is lost, and with it the order in which the keys lay.
+            // STORE is lost, and with it the hash secret that orders the keys.
             if kind == ItemKind::DeleteRange && !(key.is_empty() && value.is_empty()) {
                 ::log::warn!("a part of a deleted hashed keyspace is left out: what it deleted may be back");
                 return Ok(());
@@ -295,7 +297,7 @@ impl<'c> Copy<'c> {
         Ok(())
     }
 
-    /// Name and settings of a keyspace for what is doubtful. No other keyspace has the name.
+    /// Name and settings of a keyspace for doubtful items. No other keyspace has the name.
     fn name(&self, dest: Dest) -> (String, KeyspaceSettings) {
         let of = |id: TreeId| self.survey.known.state.keyspaces.get(&id.keyspace);
         let (id, known, unknown) = match dest {
@@ -321,7 +323,7 @@ impl<'c> Copy<'c> {
         }
     }
 
-    /// Of a partition, if it is known; else of the keyspace.
+    /// The name of the tree's partition, if known; else of its keyspace.
     fn name_of(&self, tree: TreeId) -> Option<String> {
         let state = &self.survey.known.state;
         let keyspace = state.keyspaces.get(&tree.keyspace)?;
@@ -349,7 +351,7 @@ fn given(settings: &KeyspaceSettings) -> Vec<(String, u64)> {
     settings.values().into_iter().map(|(setting, value)| (setting.name.to_owned(), value)).collect()
 }
 
-/// The name, or the first with a number behind it that nothing has.
+/// The name if it is free, else the first free name with a number appended.
 fn free(names: &BTreeSet<String>, name: String) -> String {
     if !names.contains(&name) {
         return name;

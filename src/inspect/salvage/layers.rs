@@ -1,8 +1,8 @@
-//! Tables whose age nothing tells, in layers: a table is in a higher layer than every table before it whose
-//! keys overlap with its own.
+//! Layers of tables of unknown age. A table is in a higher layer than every earlier table whose key range
+//! overlaps its own.
 //!
-//! So the tables of one layer have disjoint keys, and none of their items hides another; put over each other
-//! in order, the layers show for each key the item of the table that came last. Pure.
+//! So the tables of one layer have disjoint key ranges, and none of their items hides another. Stacked in
+//! order, the layers show for each key the item of the last table. Pure.
 //!
 //! Cost of a table: O(log n), amortized over the tables of a tree.
 
@@ -12,14 +12,14 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 /// The layers of one tree so far.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
-    /// The highest layer from each key on, up to the next; 0 before the first.
+    /// The highest layer from each key up to the next key; 0 before the first key.
     tops: BTreeMap<Vec<u8>, u32>,
 }
 
 impl Layers {
-    /// The layer of the next table, whose items go from `min` to `max`; the first is 1.
+    /// Adds the next table, with keys from `min` to `max`, and returns its layer. The lowest layer is 1.
     pub(super) fn place(&mut self, min: &[u8], max: &[u8]) -> u32 {
-        // The least key behind `max`, and behind `min` in any case.
+        // The least key greater than both `max` and `min`.
         let end = [max.max(min), &[0]].concat();
         let before = |key: &[u8]| self.tops.range::<[u8], _>((Unbounded, Included(key))).next_back();
         let top_of = |found: Option<(&Vec<u8>, &u32)>| found.map_or(0, |(_, top)| *top);
@@ -38,7 +38,7 @@ impl Layers {
 mod tests {
     use super::*;
 
-    /// Tables that overlap are in layers of their order, those that do not share one.
+    /// Overlapping tables are in ascending layers; disjoint tables share a layer.
     #[test]
     fn later_tables_lie_above_those_they_overlap() {
         let mut layers = Layers::default();
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(place("", "a"), 4);
     }
 
-    /// As a comparison of each table with all before it.
+    /// Layers equal those computed by comparing each table with all earlier ones.
     #[test]
     fn layers_are_as_by_comparing_all() {
         let mut state = 1u32;

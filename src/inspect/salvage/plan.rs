@@ -1,16 +1,17 @@
-//! Which items go to which keyspace of the new store, and in which order.
+//! The plan of a salvage: the target keyspace of each part of the old store's tables, and the order of
+//! copying.
 //!
-//! A keyspace of the old store gets, under its own name, what the manifest names, unless that manifest cannot
-//! be the newest for this keyspace: then nothing is sure, and all goes apart. Apart goes also what the
-//! manifest does not name, and blocks of which nobody knows whose they are.
+//! A keyspace of the old store gets, under its own name, the items that the manifest names. If the manifest
+//! cannot be the newest for this keyspace, all its items are doubtful and go to separate keyspaces. Items
+//! that the manifest does not name, and blocks without a known owner, go to separate keyspaces too.
 //!
 //! The manifest cannot be the newest for a keyspace if
-//! 1. it is damaged, or shown to be an older one, and there are tables of the keyspace that it does not name,
-//!    or it names some that are not there; or
-//! 2. both of the latter hold: merges make new tables and remove old ones.
+//! 1. it is damaged or shown to be outdated, and either there are tables of the keyspace that it does not
+//!    name, or it names tables that are missing; or
+//! 2. both hold, unnamed and missing tables: merges make new tables and remove old ones.
 //!
-//! Tables that nothing names may be left over by a process that ended. A manifest that is whole is believed
-//! beside these.
+//! Tables that the manifest does not name may be leftovers of a process that ended. They alone do not make a
+//! complete manifest doubtful.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,28 +28,28 @@ use super::layers::Layers;
 use super::segments::{Owner, Segment, owners, segments};
 use super::survey::{Held, Known, Survey};
 
-/// Keyspaces for the blocks of one table that may be of any keyspace. Where there are more segments, those
-/// that follow each other with ascending keys share one.
+/// Maximum number of segments of unknown owner, in one table, that each get a separate keyspace. If there are
+/// more, consecutive segments with ascending keys share one.
 const SEGMENTS_COUNT_MAX: usize = 16;
 
-/// Where items go.
+/// The target of items in the new store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Dest {
-    /// To the keyspace, or partition, of their own name.
+    /// The keyspace, or partition, of their own name.
     Own(TreeId),
-    /// Apart, as the manifest has them.
+    /// A separate keyspace, for items of named tables.
     Named(TreeId),
-    /// Apart, of tables that nothing names, by their layer.
+    /// A separate keyspace, for items of unnamed tables, by layer.
     Unnamed(TreeId, u32),
-    /// Apart, of logs.
+    /// A separate keyspace, for items of logs.
     Log(TreeId),
-    /// Apart, of blocks that may be of any keyspace, by number of the file and segment; of hashed ones, if
-    /// `is_hashed`.
+    /// A separate keyspace, for blocks that may be of any keyspace, by number of the file and segment.
+    /// `is_hashed`: the blocks are of a hashed keyspace.
     Segment { file: u64, number: u32, is_hashed: bool },
 }
 
 impl Dest {
-    /// The keyspace that the items were of, if it is known.
+    /// The source keyspace of the items, if it is known.
     pub(super) fn keyspace(self) -> Option<KeyspaceId> {
         match self {
             Dest::Own(id) | Dest::Named(id) | Dest::Unnamed(id, _) | Dest::Log(id) => Some(id.keyspace),
@@ -56,7 +57,7 @@ impl Dest {
         }
     }
 
-    /// Whether the items are those of a hashed keyspace.
+    /// Whether the items are of a hashed keyspace.
     pub(super) fn is_hashed(self) -> bool {
         match self {
             Dest::Segment { is_hashed, .. } => is_hashed,
@@ -65,16 +66,16 @@ impl Dest {
     }
 }
 
-/// Which range tombstones of a part of a table are used.
+/// The range tombstones to copy with a part of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Ranges {
     None,
     All(Span),
-    /// Those within these keys; there may be no last one.
+    /// Range tombstones within these keys; without a last key, all from the first on.
     Within(Span, Box<[u8]>, Option<Box<[u8]>>),
 }
 
-/// A part of a table that is to be copied.
+/// A part of a table to copy.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) dest: Dest,
@@ -84,24 +85,25 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Whether deletes are copied too: they would hide nothing where each item is of another key.
+    /// Whether deletes are copied too. In the other targets each item has another key, so deletes would hide
+    /// nothing.
     pub(super) fn has_deletes(&self) -> bool {
         matches!(self.dest, Dest::Own(_) | Dest::Named(_))
     }
 }
 
-/// What is to be copied.
+/// The complete plan.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// In order.
+    /// The parts to copy, in order.
     pub(super) jobs: Vec<Job>,
     /// Trees for which the manifest cannot be the newest.
     pub(super) stale: BTreeSet<TreeId>,
-    /// Items that the manifest says the tables of a keyspace have.
+    /// Number of items in each tree's tables, according to the manifest.
     pub(super) expected: BTreeMap<TreeId, u64>,
 }
 
-/// The order in which slices were made, the oldest first.
+/// Sort key of slices: the oldest of a tree comes first.
 type Age = (TreeId, Reverse<u8>, u64, Sequence);
 
 fn age(slice: &Slice) -> Age {
@@ -109,12 +111,12 @@ fn age(slice: &Slice) -> Age {
     (tree, Reverse(slice.level), slice.run, slice.first_sequence)
 }
 
-/// A planning under way.
+/// The state of planning.
 struct Planner<'p> {
     storage: &'p dyn Storage,
     survey: &'p Survey,
     named: Vec<(Age, Job)>,
-    /// Slices that nothing names, in the order of their files.
+    /// Slices that the manifest does not name, in the order of their files.
     unnamed: Vec<(Held, SliceEntry)>,
     segments: Vec<Job>,
     plan: Plan,
@@ -205,7 +207,7 @@ impl Planner<'_> {
             match owner {
                 Owner::Removed => {}
                 Owner::Unknown => {
-                    // What has no order may hold other versions of the same keys.
+                    // An unordered segment may hold other versions of the same keys.
                     let is_behind = last.is_some_and(|last| {
                         segment.is_hashed == last.is_hashed
                             && !segment.is_unordered
@@ -254,8 +256,8 @@ fn tree_of(slice: &Slice) -> TreeId {
     TreeId { keyspace: slice.keyspace, partition: slice.partition }
 }
 
-/// Trees for which the manifest cannot be the newest. `has_segments`: tables that it does not name may be
-/// of any keyspace.
+/// Trees for which the manifest cannot be the newest. `has_segments`: there are unnamed tables that may
+/// belong to any keyspace.
 fn stale(survey: &Survey, unnamed: &[(Held, SliceEntry)], has_segments: bool) -> BTreeSet<TreeId> {
     let Survey { known, missing, .. } = survey;
     let Known { state, is_whole, is_older, .. } = known;

@@ -1,12 +1,11 @@
-//! Tables whose end is damaged: which slice a block of items is of.
+//! Tables whose end is damaged: the assignment of their blocks of items to slices.
 //!
-//! Blocks do not say it. They are taken together to segments: runs of good blocks with ascending keys and
-//! nothing between them. A segment is surely a slice's if it has exactly what the manifest says
-//! of that slice, or if no other slice can lie between its neighbours; otherwise nobody knows, and nothing is
-//! guessed.
+//! Blocks do not name their slice. They are grouped into segments: adjacent intact blocks with ascending
+//! keys. A segment certainly belongs to a slice if its counts equal the manifest's for that slice, or if no
+//! other slice can lie between its neighbours. Otherwise its owner is unknown; nothing is guessed.
 //!
-//! Slices lie in the file in the order of their index. Those that the manifest does not name any more were
-//! removed, and there may have been such behind the last.
+//! Slices are stored in the file in the order of their index. Slices that the manifest no longer names were
+//! removed; removed slices may also follow the last named one.
 
 use std::collections::BTreeMap;
 
@@ -18,39 +17,40 @@ use crate::format::table::footer::Span;
 use crate::io::storage::Storage;
 use crate::table::{Good, good_extents};
 
-/// Good blocks that lie together.
+/// A group of adjacent intact blocks.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Segment {
-    /// To the next segment, or to the end of the file.
+    /// The bytes up to the next segment, or to the end of the file.
     pub(super) span: Span,
     items: u64,
     tombstones: u64,
     key_value_bytes: u64,
     pub(super) first: Vec<u8>,
     pub(super) last: Vec<u8>,
-    /// Of a hashed keyspace: its blocks leave places out.
+    /// The segment is of a hashed keyspace: its blocks omit places.
     pub(super) is_hashed: bool,
-    /// Its keys have no place: the secret of the hash is lost.
+    /// The keys have no place, because the secret of the hash is lost.
     pub(super) is_unordered: bool,
 }
 
-/// Of which slice a segment is.
+/// The slice that a segment belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
-    /// By its index. `has_ranges`: range tombstones behind it are of it too.
+    /// The slice with this index. `has_ranges`: the range tombstones behind the segment belong to the slice
+    /// too.
     Slice {
         index: u32,
         has_ranges: bool,
     },
-    /// One that the manifest does not name any more.
+    /// A slice that the manifest no longer names.
     Removed,
     Unknown,
 }
 
-/// The segments of a table file, in order. `secret`: of the store that the file is of, if it is known.
+/// The segments of a table file, in order. `secret`: the hash secret of the file's store, if known.
 ///
 /// # Errors
-/// As the storage, but for bytes that cannot be read.
+/// As the storage; unreadable bytes are no error.
 pub(super) fn segments(
     storage: &dyn Storage,
     (file, uid): (FileName, u64),
@@ -58,7 +58,7 @@ pub(super) fn segments(
     secret: Option<&HashSecret>,
 ) -> Result<Vec<Segment>> {
     let mut segments: Vec<Segment> = Vec::new();
-    // Where the last block ended.
+    // End of the last block.
     let mut end = 0;
     good_extents(storage, (file, uid, span), secret, &mut |place, good| {
         let Good::Items(items) = good else { return Ok(()) };
@@ -89,10 +89,10 @@ pub(super) fn segments(
     Ok(segments)
 }
 
-/// Whose the segments are. `slices`: those that the manifest names, by index.
+/// The owner of each segment. `slices`: the slices that the manifest names, by index.
 pub(super) fn owners(segments: &[Segment], slices: &BTreeMap<u32, Slice>) -> Vec<Owner> {
     let matched = matches(segments, slices);
-    // The least index that an unmatched segment may have, and the least that it may not.
+    // The possible indexes of an unmatched segment: from `starts`, below `ends`.
     let starts = matched.iter().scan(0, |start, index| {
         let before = *start;
         *start = index.map_or(before, |index| index.saturating_add(1));
@@ -127,7 +127,7 @@ pub(super) fn owners(segments: &[Segment], slices: &BTreeMap<u32, Slice>) -> Vec
     for at in 0..owners.len() {
         let next = owners.get(at + 1).copied();
         if let Owner::Slice { index, has_ranges } = &mut owners[at] {
-            // Behind it comes the next slice, or nothing that is named.
+            // The next segment is of the next slice, or no named slice follows.
             *has_ranges = match next {
                 Some(Owner::Slice { index: next, .. }) => index.checked_add(1) == Some(next),
                 Some(_) => false,
@@ -138,7 +138,7 @@ pub(super) fn owners(segments: &[Segment], slices: &BTreeMap<u32, Slice>) -> Vec
     owners
 }
 
-/// Segments that have exactly what the manifest says of one slice, with its index.
+/// For each segment, the index of the slice whose counts in the manifest it matches exactly, if there is one.
 fn matches(segments: &[Segment], slices: &BTreeMap<u32, Slice>) -> Vec<Option<u32>> {
     let fits = |segment: &Segment, slice: &Slice| {
         (segment.items, segment.tombstones, segment.key_value_bytes)
@@ -146,7 +146,7 @@ fn matches(segments: &[Segment], slices: &BTreeMap<u32, Slice>) -> Vec<Option<u3
             && *slice.min_key <= *segment.first
             && slice.max_key.as_ref().is_none_or(|max| *segment.last <= **max)
     };
-    // Each slice in the first place that it can have, and in the last.
+    // The first and the last segment that each slice can be.
     let (mut firsts, mut lasts) = (Vec::new(), Vec::new());
     let mut from = 0;
     for slice in slices.values() {
@@ -168,7 +168,7 @@ fn matches(segments: &[Segment], slices: &BTreeMap<u32, Slice>) -> Vec<Option<u3
         }
         return matched;
     }
-    // Some have no place: only what fits nothing else is sure.
+    // Some slices have no segment: only one-to-one matches are certain.
     let mut counts = BTreeMap::<u32, usize>::new();
     for (at, segment) in segments.iter().enumerate() {
         let fitting: Vec<u32> =

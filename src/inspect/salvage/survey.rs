@@ -1,8 +1,8 @@
-//! What is there: every file by what its own header says it is, whatever its name, and the manifest that
-//! tells most.
+//! The survey of a damaged store: every file, identified by its own header and not by its name, and the most
+//! informative manifest.
 //!
-//! A file that the manifest names is found by its uid; one whose header cannot be read is believed to be what
-//! its name says. Reads only.
+//! A file that the manifest names is found by its uid. A file with an unreadable header is assumed to be the
+//! file of its name. Reads only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::levels::store::StoreFile;
 use crate::table::{TableIdentity, read_past_faults, slice_entries};
 use crate::wal::made::MadePartitions;
 
-/// A file, under the name at which it was found.
+/// A file, with the name under which it was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Held {
     pub(super) file: FileName,
@@ -32,25 +32,26 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldLog {
     pub(super) held: Held,
-    /// Where the manifest says that its records end.
+    /// End of the log's records according to the manifest.
     pub(super) promise: Option<FramePoint>,
     pub(super) is_named: bool,
     /// The sequence number of its first record.
     pub(super) first: Sequence,
 }
 
-/// What the manifest says, or what is left of it.
+/// The contents of the manifest, or its readable part.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) state: State,
     pub(super) store_id: u128,
-    /// Nothing of the manifest is missing.
+    /// The manifest is complete.
     pub(super) is_whole: bool,
-    /// STORE names a later one, or a log that it does not name has later writes.
+    /// The manifest is outdated: STORE names a later one, or a log that the manifest does not name has later
+    /// writes.
     pub(super) is_older: bool,
     pub(super) dropped: BTreeSet<KeyspaceId>,
     pub(super) dropped_partitions: BTreeSet<PartitionId>,
-    /// Slices that did not fit what is left of the manifest.
+    /// Slices that contradict the readable part of the manifest.
     pub(super) unplaced: BTreeMap<(u64, u32), Slice>,
 }
 
@@ -64,21 +65,22 @@ impl Known {
 /// The files of a store that may be damaged.
 pub(super) struct Survey {
     pub(super) known: Known,
-    /// Of the store's hash function; `None` if STORE is lost.
+    /// Secret of the store's hash function; `None` if STORE is lost.
     pub(super) hash_secret: Option<[u8; 16]>,
-    /// Tables that the manifest names and that are there, by their number in it.
+    /// Tables that the manifest names and that were found, by their number in the manifest.
     pub(super) tables: BTreeMap<u64, Held>,
-    /// Trees with slices in tables that the manifest names and that are not there.
+    /// Trees with slices in tables that the manifest names and that were not found.
     pub(super) missing: BTreeSet<TreeId>,
-    /// Tables that the manifest does not name, by the number of their name.
+    /// Tables that the manifest does not name, ordered by the number in their file name.
     pub(super) other_tables: Vec<Held>,
-    /// Logs by their first record, the oldest first.
+    /// Logs ordered by their first record, the oldest first.
     pub(super) logs: Vec<HeldLog>,
-    /// Files that say nothing of themselves and are not named.
+    /// Files that cannot be used: unreadable, of another store, or neither identified by a header nor named
+    /// by the manifest.
     pub(super) unused: Vec<String>,
 }
 
-/// A file that can be read, and its header if that is good.
+/// A readable file, and its header if that is valid.
 struct Seen {
     file: FileName,
     bytes: u64,
@@ -148,7 +150,7 @@ impl Survey {
         let (mut logs, mut made) = (Vec::new(), MadePartitions::default());
         for (number, log) in &self.known.state.logs {
             let copies = copies(seen, others.remove(&log.uid), (log.file(*number), log.uid));
-            // A log goes on after its end was promised: an edit that is missing may have said so.
+            // A log may be appended to after its end is recorded; the edit that says so may be missing.
             logs.push((copies, log.promise.filter(|_| self.known.is_whole), true));
         }
         logs.extend(others.into_values().map(|copies| (copies, None, false)));
@@ -173,15 +175,15 @@ impl Survey {
         }
         self.logs.sort_by_key(|log| log.first);
         for change in made.changes(&self.known.state) {
-            // A partition that does not fit the rest of the manifest is left out.
+            // A partition that contradicts the rest of the manifest is left out.
             let _ = self.known.state.apply(&change);
         }
         Ok(())
     }
 
-    /// Notes partitions that records of a log make, as far as an opening would use the records: an id whose
-    /// record is behind may have been given out again. One that does not fit is left to its items, which get
-    /// a keyspace of their own.
+    /// Notes partitions that are made by records of a log, up to the end that recovery would use: an id in a
+    /// later record may have been reused. The items of a partition that contradicts the manifest go to a
+    /// separate keyspace.
     fn note_made(
         &self,
         made: &mut MadePartitions,
@@ -205,7 +207,7 @@ impl Survey {
         FileHeader { kind, store_id: self.known.store_id, uid, features: 0 }
     }
 
-    /// Tables and logs that nobody knows any more, and those of other stores.
+    /// Adds to `unused` the unidentified tables and logs, and the files of other stores.
     fn note_headless(&mut self, seen: &[Seen]) {
         let held = self.tables.values().map(|held| held.file);
         let held: BTreeSet<FileName> = held.chain(self.logs.iter().map(|log| log.held.file)).collect();
@@ -217,7 +219,7 @@ impl Survey {
     }
 }
 
-/// Every file of the store that can be read. What cannot is added to `unused`.
+/// Every readable file of the store. The others are added to `unused`.
 fn see(storage: &dyn Storage, unused: &mut Vec<String>) -> Result<Vec<Seen>> {
     let mut seen = Vec::new();
     for entry in storage.list()? {
@@ -228,7 +230,7 @@ fn see(storage: &dyn Storage, unused: &mut Vec<String>) -> Result<Vec<Seen>> {
         let mut page = vec![0; PAGE_BYTES];
         let read = storage.length(file).and_then(|length| match storage.read(file, 0, &mut page) {
             Ok(read) => Ok(length.map(|bytes| (bytes, read))),
-            // A sector that fails is told from a file that does.
+            // The header's sector may be bad while the rest of the file is readable.
             Err(Error::Io { .. }) => Ok(length.map(|bytes| (bytes, 0))),
             Err(error) => Err(error),
         });
@@ -246,7 +248,7 @@ fn see(storage: &dyn Storage, unused: &mut Vec<String>) -> Result<Vec<Seen>> {
     Ok(seen)
 }
 
-/// What STORE says, also where it has another's name.
+/// The contents of STORE, also if the file has another name.
 fn live(storage: &dyn Storage, seen: &[Seen]) -> Result<Option<Live>> {
     match StoreFile::load(storage) {
         Ok(Some(file)) => return Ok(Some(file.live().clone())),
@@ -263,8 +265,8 @@ fn live(storage: &dyn Storage, seen: &[Seen]) -> Result<Option<Live>> {
     Ok(None)
 }
 
-/// The manifest that tells most: the one that STORE names if anything of it is left, else the newest that is
-/// whole, else what there is.
+/// The most informative manifest: the one that STORE names if any part of it is readable, else the newest
+/// complete one, else the best partial one.
 fn known(
     storage: &dyn Storage,
     seen: &[Seen],
@@ -311,7 +313,7 @@ fn known(
     Ok(Known { state, store_id: header.store_id, is_whole, is_older, dropped, dropped_partitions, unplaced })
 }
 
-/// The store that most files are of.
+/// The id of the store that most files belong to.
 fn most_common(seen: &[Seen]) -> u128 {
     let mut counts = BTreeMap::<u128, usize>::new();
     seen.iter()
@@ -320,7 +322,7 @@ fn most_common(seen: &[Seen]) -> u128 {
     counts.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(store_id, _)| store_id)
 }
 
-/// The files of a kind, whatever their names. There are several of a uid if one was copied.
+/// The files of a kind by uid, under any name. A uid has several files if one was copied.
 fn by_uid(seen: &[Seen], kind: FileKind, store_id: u128) -> BTreeMap<u64, Vec<Held>> {
     let mut found = BTreeMap::<u64, Vec<Held>>::new();
     for one in seen {
@@ -332,18 +334,18 @@ fn by_uid(seen: &[Seen], kind: FileKind, store_id: u128) -> BTreeMap<u64, Vec<He
     found
 }
 
-/// The files that may be one that the manifest names: those whose headers say so, the one of its name first,
-/// and the one of its name in any case.
+/// The candidates for a file that the manifest names: the files with its uid, the one with its name first;
+/// and the file with its name in any case.
 fn copies(seen: &[Seen], by_uid: Option<Vec<Held>>, (name, uid): (FileName, u64)) -> Vec<Held> {
     let mut copies = by_uid.unwrap_or_default();
     copies.sort_by_key(|held| held.file != name);
-    // Two headers may be in each other's place.
+    // Two headers may have been swapped.
     let named = seen.iter().find(|one| one.file == name && copies.iter().all(|held| held.file != name));
     copies.extend(named.map(|one| Held { file: name, uid, bytes: one.bytes }));
     copies
 }
 
-/// Whether nothing in the file's header says that it is another.
+/// Whether the header is unreadable or has the expected uid.
 fn is_possible(seen: &[Seen], held: &Held) -> bool {
     let found = seen.iter().find(|one| one.file == held.file);
     found.is_some_and(|one| one.header.is_none_or(|header| header.uid == held.uid))

@@ -29,7 +29,7 @@ fn found(disk: &SimDisk) -> Vec<FileName> {
     disk.list().unwrap().into_iter().filter_map(ours).collect()
 }
 
-/// Creations, writes over and past the end, renames and removals are noted as they are.
+/// Creations, writes within and past the end, renames and removals change the ledger as they change the disk.
 #[test]
 fn the_sum_is_that_of_the_files() {
     let (disk, ledger) = ledger();
@@ -52,8 +52,8 @@ fn the_sum_is_that_of_the_files() {
     assert_eq!(ledger.files().keys().copied().collect::<Vec<_>>(), [FileName::LOCK, NEXT_LOG]);
 }
 
-/// Files that were there before are noted, whether the opening looked at them or not; one that was removed
-/// meanwhile is not.
+/// Files from an earlier opening are noted, whether the opening looked at them or not. A file removed before
+/// `complete` is not.
 #[test]
 fn files_of_an_earlier_opening_are_noted() {
     let (disk, earlier) = ledger();
@@ -64,20 +64,20 @@ fn files_of_an_earlier_opening_are_noted() {
     let ledger = FileLedger::new(Arc::clone(&disk) as Arc<dyn Storage>);
     let files = found(&disk);
     assert_eq!(ledger.length(LOG).unwrap(), Some(100));
-    // Of a length that nobody has asked for yet.
+    // The length of TABLE has not been asked for yet.
     ledger.write(TABLE, 1, &[2]).unwrap();
     ledger.remove(NEXT_LOG).unwrap();
     ledger.complete(&files);
     assert_eq!((sum(&ledger), disk.used_bytes()), (103, 103));
-    // A length that is asked for once more brings no file back.
+    // Asking for a length again creates no entry.
     ledger.remove(TABLE).unwrap();
     earlier.create(TABLE).unwrap();
     assert_eq!(ledger.length(TABLE).unwrap(), Some(0));
     assert!(!ledger.files().contains_key(&TABLE));
 }
 
-/// Part of a write that a full disk cut short counts, and so does a file that could not be removed, which is
-/// noted as left over.
+/// The part of a write that fitted on a full disk counts. A file whose removal failed counts too, and is
+/// marked as left over.
 #[test]
 fn failed_calls_are_counted_as_they_are() {
     let (disk, ledger) = ledger();

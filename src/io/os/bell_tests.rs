@@ -1,5 +1,5 @@
-//! Bells of the ring and of the threads, beside reads that end when the test says so: from a pipe, and from a
-//! queue that no thread works off.
+//! Bells of the ring and of the pool, beside reads that end at the test's command: reads from a pipe, and
+//! reads in a queue without threads.
 
 use std::os::fd::OwnedFd;
 
@@ -25,7 +25,7 @@ impl Target for Buffer {
     }
 }
 
-/// Where reads end when the test says so.
+/// A device whose reads end at the test's command.
 enum Device {
     Pipe { storage: Arc<OsStorage>, pipe: OwnedFd, _parent: tempfile::TempDir },
     Queue { storage: Arc<OsStorage>, pool: Pool, _parent: tempfile::TempDir },
@@ -40,7 +40,7 @@ impl Device {
         (Arc::new(storage), parent)
     }
 
-    /// The ring's, where the kernel gives one.
+    /// A pipe read through a ring, where the kernel gives one.
     fn pipe() -> Option<Device> {
         let (storage, parent) = Device::storage(ReadWith::Ring);
         if storage.reader_kind().0 != ReaderKind::Ring {
@@ -49,7 +49,7 @@ impl Device {
         let path = parent.path().join("pipe");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("makes");
         let open = || open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-        // The storage itself opens none.
+        // The storage itself does not open pipes.
         storage.files.get(TABLE, Access::Buffered, open).expect("opens");
         let pipe = open().expect("opens");
         Some(Device::Pipe { storage, pipe, _parent: parent })
@@ -73,14 +73,14 @@ impl Device {
         }
     }
 
-    /// With one read that does not end yet.
+    /// A reader with one read in flight, which does not end yet.
     fn reading(&self) -> Box<dyn Reader> {
         let mut reader = self.reader();
         push(&mut *reader, TABLE);
         reader
     }
 
-    /// Ends one read, now or when it begins; all there are, of the queue.
+    /// Ends one read of the pipe, now or when it begins, or all reads of the queue.
     fn end(&self) {
         match self {
             Device::Pipe { pipe, .. } => assert_eq!(rustix::io::write(pipe, b"items"), Ok(5)),
@@ -93,7 +93,7 @@ fn push(reader: &mut dyn Reader, file: FileName) {
     reader.push(Request { file, offset: 0, target: Box::new(Buffer([0; 5])) });
 }
 
-/// What a `reap_or_bell` hands out.
+/// Number of reads that a `reap_or_bell` returns.
 fn heard(reader: &mut dyn Reader, timeout_ns: Option<u64>) -> usize {
     let mut completed = Vec::new();
     reader.reap_or_bell(&mut completed, timeout_ns);
@@ -114,7 +114,7 @@ fn check(completed: Vec<Completed>) -> usize {
     count
 }
 
-/// A bell that is rung before a wait, amid it or after the one before ends it, and nothing is handed out.
+/// A bell rung before a wait, during it, or after the previous wait ends the wait, and no read is returned.
 #[test]
 fn a_bell_ends_one_wait() {
     const ROUNDS: usize = 300;
@@ -139,7 +139,8 @@ fn a_bell_ends_one_wait() {
     }
 }
 
-/// Threads ring at any moment: who looks at what they did before, and then waits, sees it or is woken.
+/// Threads ring at any moment. The waiter checks their work first and then waits: it sees the work or is
+/// woken.
 #[test]
 fn no_ring_is_lost() {
     const THREADS: u64 = 3;
@@ -164,7 +165,7 @@ fn no_ring_is_lost() {
     }
 }
 
-/// Where nobody rings, a wait ends with a read; where nothing is in flight, at once.
+/// Without a bell a wait ends with a read; with no read in flight it ends at once.
 #[test]
 fn without_a_bell_a_read_ends_the_wait() {
     for device in Device::all() {
@@ -183,7 +184,7 @@ fn without_a_bell_a_read_ends_the_wait() {
     }
 }
 
-/// A plain `reap` hears no bell: it hands out a read, and the bell ends the next `reap_or_bell` or none.
+/// A plain `reap` ignores the bell: it returns a read, and the bell may end the next `reap_or_bell`.
 #[test]
 fn a_reap_hears_no_bell() {
     for device in Device::all() {
@@ -198,7 +199,7 @@ fn a_reap_hears_no_bell() {
     }
 }
 
-/// A wait ends when its time is over, and a long one when a read ends.
+/// A wait ends at its timeout; a wait with a long timeout ends with a read.
 #[test]
 fn timeouts_end_the_wait() {
     for device in Device::all() {
@@ -211,8 +212,8 @@ fn timeouts_end_the_wait() {
     }
 }
 
-/// A reader that was given back with its bell rung, or whose bell is rung late, leaves a ring that serves the
-/// next one right.
+/// A reader returned with its bell rung, or whose bell is rung late, leaves a ring that works for the next
+/// borrower.
 #[test]
 fn a_ring_given_back_serves_the_next() {
     for device in Device::all() {
@@ -237,7 +238,7 @@ fn a_ring_given_back_serves_the_next() {
             assert_eq!(heard(&mut *next, None), 0);
             next.bell().wake();
             device.end();
-            // With a read in flight, or one that has ended and was not handed out.
+            // Dropped with a read in flight, or with an ended read that was not returned.
             drop(next);
         }
     }

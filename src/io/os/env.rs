@@ -1,9 +1,10 @@
 //! Threads, clock and randomness of the operating system.
 //!
-//! They know nothing of the store: a thread drives whatever [`Worker`] it was given. Any thread may call.
+//! Nothing here depends on the store: a thread drives any [`Worker`]. Any thread may call.
 //!
-//! 1. A worker that panics ends its own thread only, and is dropped; it tells those that wait for it itself.
-//! 2. `join` returns when every worker but the one calling is dropped.
+//! 1. A panic of a worker ends only its own thread. The worker is dropped, and its destructor notifies
+//!    waiters.
+//! 2. `join` returns when all workers, except the calling one, are dropped.
 
 #![expect(
     clippy::disallowed_methods,
@@ -20,10 +21,10 @@ use crate::base::sync::{Arc, Event, Mutex, Ordering, ProcessU64};
 
 use super::super::env::{Clock, Random, Threads, Turn, Worker};
 
-/// One system thread a worker.
+/// One system thread per worker.
 #[derive(Debug)]
 pub(crate) struct OsThreads {
-    /// Tells them from those of other stores.
+    /// Distinguishes these threads from those of other stores.
     number: u64,
     started: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -36,7 +37,7 @@ impl OsThreads {
 }
 
 thread_local! {
-    /// The number of the threads that this thread is one of; 0 for none.
+    /// Number of the `OsThreads` that started this thread; 0 for none.
     static WORKER_OF: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -73,18 +74,18 @@ impl Threads for OsThreads {
     }
 
     fn is_worker(&self) -> bool {
-        // A thread whose locals are gone is ending, and drives nothing.
+        // A thread whose locals are gone is ending, and drives no worker.
         WORKER_OF.try_with(|of| of.get() == self.number).unwrap_or(false)
     }
 
     fn join(&self) {
-        // One at a time and never under the lock: a worker may start another while it is joined.
+        // Joins one at a time and never under the lock: a worker may start another while it is joined.
         loop {
             let Some(handle) = self.started.lock().pop() else { break };
             if handle.thread().id() == thread::current().id() {
                 continue;
             }
-            // A panic was told by the worker when it happened.
+            // The worker reported its panic when it happened.
             let _ = handle.join();
         }
     }
@@ -117,10 +118,10 @@ impl Clock for OsClock {
 pub(crate) struct OsRandom(());
 
 impl OsRandom {
-    /// Tries it once: a system that has randomness to give goes on having it.
+    /// Tries the generator once: a working generator does not fail later.
     ///
     /// # Errors
-    /// `Io` if the system gives none.
+    /// `Io` if the system's generator fails.
     pub(crate) fn new() -> Result<OsRandom> {
         fill_random(&mut [0; 16]).map_err(|errno| Error::Io {
             operation: "read",
@@ -156,7 +157,7 @@ fn fill_by_call(mut bytes: &mut [u8]) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// For systems, and sandboxes, without the call.
+/// For systems and sandboxes without the `getrandom` call.
 fn fill_by_device(mut bytes: &mut [u8]) -> rustix::io::Result<()> {
     use rustix::fs::{Mode, OFlags};
     let device = rustix::fs::open("/dev/urandom", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -175,8 +176,8 @@ mod tests {
     use super::*;
     use crate::base::sync::{AtomicU64, Ordering};
 
-    /// Takes `again` turns at once, then one for each notification of `work`, and ends after `turns` of
-    /// those.
+    /// Takes `again` turns at once, then one for each notification of `work`, and ends after `turns`
+    /// notifications.
     struct Counter {
         work: Arc<Event>,
         done: Arc<Event>,
@@ -220,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Workers take their turns on threads, sleep until notified, and are dropped when `join` returns.
+    /// Workers take turns on threads, sleep until notified, and are dropped when `join` returns.
     #[test]
     fn workers_run_sleep_and_are_joined() {
         let threads = OsThreads::new();
@@ -242,7 +243,7 @@ mod tests {
         threads.wait(&work, work.seen(), Some(1));
     }
 
-    /// A worker that panics is dropped, which tells those that wait for it; no other thread ends by it.
+    /// A worker that panics is dropped, which notifies its waiters. No other thread ends.
     #[test]
     fn a_panic_ends_its_own_thread() {
         let threads = OsThreads::new();
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(dropped.seen(), 1);
     }
 
-    /// The clock does not go back; randomness differs from call to call, by either way of getting it.
+    /// The clock does not go back. Randomness differs from call to call, from the call and from the device.
     #[test]
     fn clock_and_randomness() {
         let clock = OsClock::new();

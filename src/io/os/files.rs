@@ -1,14 +1,14 @@
-//! The open-file table: which descriptors of a store are open, at most so many, by CLOCK.
+//! The open-file table: the open descriptors of a store, bounded in number, evicted by CLOCK.
 //!
-//! It is not a cache of contents and never opens a file itself: the caller hands in how. `storage` is its
-//! only user. Any thread may call; a shard's lock is held for a search among its entries and never across a
-//! system call.
+//! It is not a cache of contents and never opens a file itself: the caller passes a function that does.
+//! `storage` is its only user. Any thread may call. A shard's lock is held for a search of its entries and
+//! never across a system call.
 //!
 //! 1. A descriptor closes when its last user drops it, so a file may be forgotten while it is read.
-//! 2. What is in use, or written since its last sync, is not evicted: a failed write-back is reported to a
-//!    descriptor that was open when it failed, and could be missed by one opened later. The bound may be
-//!    passed by as many.
-//! 3. A descriptor opened while its name was forgotten or renamed is not kept.
+//! 2. A descriptor in use, or written since its last sync, is not evicted. The kernel reports a failed
+//!    write-back to descriptors that were open when it failed; one opened later could miss the failure. Such
+//!    descriptors may exceed the bound.
+//! 3. A descriptor is not kept if its name was forgotten or renamed while it was being opened.
 
 use std::os::fd::OwnedFd;
 
@@ -18,12 +18,12 @@ use crate::base::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 #[cfg(target_os = "linux")]
 use super::window::Appends;
 
-/// Entries that make a shard of their own worth while.
+/// Files per shard; a table with more files has more shards.
 const SHARD_FILES_COUNT: usize = 64;
-/// Most shards.
+/// Maximum number of shards.
 const SHARDS_COUNT_MAX: usize = 16;
 
-/// What a descriptor is open for. One file may be open once for each.
+/// Purpose of a descriptor. A file may have one open descriptor for each purpose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Access {
     /// Reads through the page cache.
@@ -34,18 +34,18 @@ pub(super) enum Access {
     Write,
 }
 
-/// An open descriptor, and whether what was written through it is synced.
+/// An open descriptor, with counts of writes and synced writes.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     descriptor: OwnedFd,
-    /// Writes done, or failed half-way.
+    /// Writes done, including failed ones.
     writes: AtomicU64,
     /// Value of `writes` before the last successful sync began.
     writes_synced: AtomicU64,
-    /// Held while syncing: the kernel tells of a failure once a descriptor, so of two syncs at once one would
-    /// not hear of it.
+    /// Held while syncing. The kernel reports a failure once per descriptor, so one of two concurrent syncs
+    /// would miss it.
     syncing: Mutex<()>,
-    /// Held for a copy, or for the calls that prepare some.
+    /// Held while appends are copied or a window for them is mapped.
     #[cfg(target_os = "linux")]
     appends: Mutex<Appends>,
 }
@@ -66,12 +66,12 @@ impl OpenFile {
         &self.descriptor
     }
 
-    /// To be called after each write, also a failed one.
+    /// Called after each write, also a failed one.
     pub(super) fn note_write(&self) {
         self.writes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Writes what comes behind what was written before, if that needs no call of its own.
+    /// Writes `bytes` through the mapping, if they append to the last write and the mapping holds them.
     #[cfg(target_os = "linux")]
     #[inline]
     pub(super) fn append(&self, offset: u64, bytes: &[u8]) -> bool {
@@ -83,15 +83,15 @@ impl OpenFile {
         false
     }
 
-    /// For a sync: keeps others of this descriptor out, and has nothing mapped, or pages that nobody wrote to
-    /// would be made writable for the next.
+    /// For a sync: locks out other syncs of this descriptor, and unmaps the window. Otherwise pages without
+    /// writes would be made writable, and so written by the next sync.
     pub(super) fn lock_syncing(&self) -> MutexGuard<'_, ()> {
         #[cfg(target_os = "linux")]
         self.appends.lock().reset();
         self.syncing.lock()
     }
 
-    /// Writes that a sync starting now will cover.
+    /// Number of writes that a sync starting now will cover.
     pub(super) fn writes(&self) -> u64 {
         self.writes.load(Ordering::Acquire)
     }
@@ -110,7 +110,7 @@ struct Slot {
     name: FileName,
     access: Access,
     file: Arc<OpenFile>,
-    /// Asked for again since the hand last passed: what is only opened goes before it.
+    /// Used again since the CLOCK hand last passed. Entries used only once are evicted first.
     is_recent: bool,
 }
 
@@ -145,7 +145,7 @@ impl Shard {
         Some(Arc::clone(&slot.file))
     }
 
-    /// Keeps `file` unless another thread was faster, and gives what is kept.
+    /// Keeps `file` unless another thread inserted one first, and returns the kept one.
     fn insert(&mut self, name: FileName, access: Access, file: Arc<OpenFile>) -> Arc<OpenFile> {
         match self.find(name, access) {
             Ok(index) => Arc::clone(&self.slots[index].file),
@@ -156,7 +156,7 @@ impl Shard {
         }
     }
 
-    /// Takes out one entry that was not used lately. The hand goes round twice at most.
+    /// Removes one entry that was not used lately. The CLOCK hand makes at most two rounds.
     fn evict(&mut self) -> Option<Arc<OpenFile>> {
         for _ in 0..2 * self.slots.len() {
             if self.hand >= self.slots.len() {
@@ -173,7 +173,7 @@ impl Shard {
         None
     }
 
-    /// Takes out every entry of the name.
+    /// Removes every entry of the name.
     fn take(&mut self, name: FileName) -> Vec<Slot> {
         self.changes += 1;
         self.slots.extract_if(.., |slot| slot.name == name).collect()
@@ -197,11 +197,11 @@ impl FileTable {
     }
 
     fn shard(&self, name: FileName) -> &Mutex<Shard> {
-        // Numbers are given out in turn, so the remainder spreads them evenly.
+        // Numbers are given out in sequence, so the remainder spreads them evenly.
         &self.shards[(name.number % self.shards.len() as u64) as usize]
     }
 
-    /// The descriptor, opened by `open` if it is not open yet.
+    /// The descriptor for `name` and `access`; `open` opens it if it is not open yet.
     pub(super) fn get<E>(
         &self,
         name: FileName,
@@ -226,18 +226,18 @@ impl FileTable {
             let Some(file) = shard.evict() else { break };
             evicted.push(file);
         }
-        // Unlocked before the evicted are closed.
+        // Unlocked before the evicted descriptors are closed.
         drop(shard);
         drop(evicted);
         Ok(kept)
     }
 
-    /// The descriptor if it is open.
+    /// The descriptor, if it is open.
     pub(super) fn peek(&self, name: FileName, access: Access) -> Option<Arc<OpenFile>> {
         self.shard(name).lock().get(name, access)
     }
 
-    /// Closes one file of those not in use. False if there is none.
+    /// Closes one file that is not in use. False if there is none.
     pub(super) fn evict_one(&self) -> bool {
         self.shards.iter().any(|shard| {
             let evicted = shard.lock().evict();
@@ -245,13 +245,13 @@ impl FileTable {
         })
     }
 
-    /// Forgets the name: the next user opens it anew.
+    /// Forgets the name: the next user opens the file again.
     pub(super) fn forget(&self, name: FileName) {
         let taken = self.shard(name).lock().take(name);
         drop(taken);
     }
 
-    /// What was open as `from` is open as `to`.
+    /// Moves the open descriptors of `from` to `to`.
     pub(super) fn rename(&self, from: FileName, to: FileName) {
         let moved = self.shard(from).lock().take(from);
         let mut shard = self.shard(to).lock();
@@ -274,7 +274,7 @@ impl FileTable {
         }
     }
 
-    /// Descriptors kept open.
+    /// Number of open descriptors in the table.
     pub(super) fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().slots.len()).sum()
     }
@@ -297,7 +297,7 @@ mod tests {
         files.get(table(number), access, some_descriptor).expect("/dev/null opens")
     }
 
-    /// The table stays at its bound, whatever passes through, and keeps what is asked for again and again.
+    /// The table stays within its bound, however many files are opened, and keeps a file in steady use.
     #[test]
     fn the_bound_holds_and_recent_files_stay() {
         for files_max in [1, 16, 200] {
@@ -320,7 +320,8 @@ mod tests {
         }
     }
 
-    /// Files in use or written since their last sync pass the bound; they go once they are clean and free.
+    /// Files in use, or written since their last sync, may exceed the bound. They are evicted once clean and
+    /// unused.
     #[test]
     fn busy_and_dirty_files_are_not_evicted() {
         let files = FileTable::new(4);
@@ -344,7 +345,8 @@ mod tests {
         assert_eq!(files.count(), 0);
     }
 
-    /// A renamed file keeps its descriptor; a forgotten one is opened anew, and so is one opened meanwhile.
+    /// A renamed file keeps its descriptor. A forgotten file is opened again, and so is one forgotten during
+    /// its opening.
     #[test]
     fn names_change_and_go() {
         let files = FileTable::new(200);

@@ -1,7 +1,7 @@
-//! A file mapped into memory, for the lab: how the papers' engines read.
+//! A file mapped into memory, for the lab: the way in which engines of research papers read.
 //!
-//! The store itself reads by calls: a mapping turns a device's error into a signal, evicts as the kernel
-//! likes and stalls whoever touches it. Any thread may copy out of one.
+//! The store itself reads with calls. A mapping turns a device error into a signal, is evicted at the
+//! kernel's choice, and stalls the thread that touches a page. Any thread may copy out of a mapping.
 //!
 //! Invariant: no reference to mapped bytes is ever made, as another process may change them at any time.
 
@@ -22,16 +22,16 @@ pub(super) struct MappedFile {
     bytes: usize,
 }
 
-// SAFETY: the mapping is read-only and lives until the drop; only copies are made of it.
+// SAFETY: the mapping is read-only and lives until the drop; bytes are only copied out of it.
 unsafe impl Send for MappedFile {}
 // SAFETY: as above.
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
-    /// Maps the first `bytes` bytes, without read-ahead: pages are touched here and there.
+    /// Maps the first `bytes` bytes, without read-ahead, because pages are touched at random.
     pub(super) fn new(file: &OwnedFd, bytes: u64) -> rustix::io::Result<MappedFile> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
-        // SAFETY: no address is asked for, so no mapping of anybody is replaced.
+        // SAFETY: no address is requested, so no other mapping is replaced.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let mapped = MappedFile { start, bytes };
@@ -45,9 +45,9 @@ impl Mapped for MappedFile {
     fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes);
         let count = (self.bytes - offset).min(buffer.len());
-        // SAFETY: source and target are `count` bytes long, by the line above, and the target is nobody
-        // else's. Bytes that another process changes meanwhile come out old or new; every page is checked
-        // after the copy.
+        // SAFETY: source and target are `count` bytes long, by the line above, and the target is borrowed
+        // exclusively. A byte that another process changes meanwhile is copied old or new; every page is
+        // checked after the copy.
         unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), buffer.as_mut_ptr(), count) };
         count
     }
@@ -55,8 +55,8 @@ impl Mapped for MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, whole, and nothing of it is used again. A failure would leave
-        // address space mapped and nothing else.
+        // SAFETY: the whole mapping made in `new`, no part of which is used again. A failure leaves address
+        // space mapped and has no other effect.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! Memory from the operating system: anonymous mappings, in huge pages where it gives them.
+//! Memory from the operating system: anonymous mappings, in huge pages where the system has them.
 //!
 //! It is not an allocator: a region is made for an arena or the cache and lives as long as they do. Any
 //! thread may call.
@@ -13,9 +13,9 @@ use crate::base::region::{Region, Source};
 
 use super::super::env::Memory;
 
-/// A huge page, in bytes: what regions at least as large are aligned to.
+/// Size of a huge page, in bytes, and alignment of regions at least as large.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// A multiple of every page size in use; lengths of mappings are multiples of it.
+/// A multiple of every page size in use. Lengths of mappings are multiples of this.
 const PAGE_BYTES_MAX: usize = 64 << 10;
 
 /// See the module.
@@ -25,9 +25,9 @@ pub(crate) struct OsMemory;
 impl Memory for OsMemory {
     fn region(&self, bytes: usize) -> Option<Region> {
         let start = if bytes >= HUGE_PAGE_BYTES { map_huge(bytes)? } else { map(mapped_bytes(bytes)?)? };
-        // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, nobody else's.
-        // `release` unmaps all that is left mapped of it, which is `mapped_bytes(bytes)` from `start`;
-        // `discard` leaves it mapped.
+        // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, not shared with
+        // other code. `release` unmaps all of it that is still mapped, which is `mapped_bytes(bytes)` from
+        // `start`; `discard` leaves it mapped.
         Some(unsafe { Region::from_raw(start, bytes, &MAPPED) })
     }
 
@@ -37,7 +37,7 @@ impl Memory for OsMemory {
     }
 }
 
-/// Has a fork clear the region in the new process; `false` if the kernel does not (before 4.14).
+/// Makes a fork clear the region in the child process; `false` if the kernel cannot (before 4.14).
 #[cfg(target_os = "linux")]
 fn is_wiped_on_fork(region: &Region) -> bool {
     let (start, bytes) = (region.start().as_ptr(), mapped_bytes(region.bytes()));
@@ -60,14 +60,14 @@ fn mapped_bytes(bytes: usize) -> Option<usize> {
 }
 
 fn map(bytes: usize) -> Option<NonNull<u8>> {
-    // SAFETY: no address is asked for, so no mapping of anybody is replaced.
+    // SAFETY: no address is requested, so no other mapping is replaced.
     let start = unsafe {
         mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     };
     NonNull::new(start.ok()?.cast())
 }
 
-/// Maps a huge page more than needed, and gives back what lies before the first boundary and behind the end.
+/// Maps a huge page more than needed, and unmaps the bytes before the first boundary and behind the end.
 fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
     let kept = mapped_bytes(bytes)?;
     let mapped = kept.checked_add(HUGE_PAGE_BYTES)?;
@@ -76,9 +76,9 @@ fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
     let behind = mapped - before - kept;
     // SAFETY: the first huge-page boundary is less than a huge page away, so within the mapping.
     let aligned = unsafe { start.add(before) };
-    // SAFETY: both ranges lie in the mapping just made, outside the `kept` bytes from `aligned`, and nobody
-    // uses them. Their ends are whole pages: a huge-page boundary, and a multiple of every page size from it.
-    // A failure would only leave address space mapped that is never touched.
+    // SAFETY: both ranges lie in the mapping just made, outside the `kept` bytes from `aligned`, and are
+    // unused. Their ends are page boundaries: a huge-page boundary, and a multiple of every page size from
+    // it. A failure would only leave address space mapped that is never touched.
     unsafe {
         if before > 0 {
             // Address space that stays mapped is never touched.
@@ -96,7 +96,7 @@ fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
 #[cfg(target_os = "linux")]
 fn advise_huge(start: NonNull<u8>, bytes: usize) {
     // SAFETY: the range is our own mapping, and the advice changes no content. A kernel without huge pages
-    // refuses it, and small pages do as well.
+    // refuses it, and small pages work as well.
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
 }
 
@@ -104,27 +104,27 @@ fn advise_huge(start: NonNull<u8>, bytes: usize) {
 fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}
 
 /// # Safety
-/// `start` is of a region of `bytes` bytes made here, and not used again.
+/// `start` is that of a region of `bytes` bytes made here, which is not used again.
 unsafe fn release(start: NonNull<u8>, bytes: usize) {
     let mapped = mapped_bytes(bytes).expect("computed when the region was mapped");
-    // SAFETY: by the caller's promise these bytes are mapped and nobody's any more. It cannot fail on a whole
-    // mapping but for the kernel's limit on mappings, and then the memory stays ours, unused.
+    // SAFETY: by the caller's promise these bytes are mapped and unused. Unmapping a whole mapping fails only
+    // at the kernel's limit on mappings; the memory then stays mapped and unused.
     let _ = unsafe { munmap(start.as_ptr().cast(), mapped) };
 }
 
-/// A failure leaves the memory where it is. In a huge page of which only a part is given up, that part stays
-/// taken until the system is short of memory.
+/// A failure leaves the memory in place. A discarded part of a huge page stays resident until the system is
+/// short of memory.
 ///
 /// # Safety
-/// The bytes are whole pages of a region made here, and nobody else uses them.
+/// The bytes are whole pages of a region made here, and no other code uses them.
 #[cfg(target_os = "linux")]
 unsafe fn discard(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: by the caller's promise; the mapping stays, and reads as zeros.
+    // SAFETY: by the caller's promise. The range stays mapped, and reads as zeros.
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed) };
 }
 
 /// # Safety
-/// As for Linux, where the advice is known to give memory back.
+/// As for Linux, where this advice is known to free memory.
 #[cfg(not(target_os = "linux"))]
 unsafe fn discard(_start: NonNull<u8>, _bytes: usize) {}
 
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// What no machine has is `None`, not an abort.
+    /// More memory than any machine has is `None`, not an abort.
     #[test]
     fn too_much_is_none() {
         for bytes in [usize::MAX, usize::MAX - HUGE_PAGE_BYTES, usize::MAX / 2] {
@@ -156,8 +156,7 @@ mod tests {
         }
     }
 
-    /// What is discarded is no longer in memory, which the system itself says; what is beside it is as it
-    /// was.
+    /// Discarded memory is no longer resident, by the system's own report. The memory around it is unchanged.
     #[cfg(target_os = "linux")]
     #[test]
     fn discarded_memory_is_given_back() {
@@ -167,7 +166,7 @@ mod tests {
         let slice = || unsafe { std::slice::from_raw_parts_mut(region.start().as_ptr(), bytes) };
         slice().fill(1);
         let before = resident_bytes(&region);
-        // SAFETY: no slice of it is used meanwhile.
+        // SAFETY: no slice of the region is in use meanwhile.
         unsafe { region.discard(part.start, part.len()) };
         if let (Some(before), Some(after)) = (before, resident_bytes(&region)) {
             assert_eq!((before, after), (bytes, bytes - part.len()));
@@ -176,8 +175,8 @@ mod tests {
         assert_eq!(slice().iter().filter(|byte| **byte == 1).count(), bytes - part.len());
     }
 
-    /// How much of a region lies in memory or swap, by the system's own table of its pages; `None` if it
-    /// shows none.
+    /// Bytes of a region that lie in memory or swap, by the system's page map; `None` if the system does not
+    /// show it.
     #[cfg(target_os = "linux")]
     #[expect(clippy::disallowed_methods, reason = "what it asks of is no file of a store")]
     fn resident_bytes(region: &Region) -> Option<usize> {

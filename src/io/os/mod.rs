@@ -1,14 +1,14 @@
-//! The operating system behind [`Env`]: Linux as promised, any other unix as far as it goes.
+//! The operating system behind [`Env`]: Linux in full, any other unix as far as it supports the calls.
 //!
-//! It is not a place for knowledge of formats: it knows names and kinds of files, and no byte in them. The
-//! engine makes one [`Env::os`] a store; everything in it may be used from any thread.
+//! Formats have no place here: this module knows names and kinds of files, but not their bytes. The engine
+//! makes one [`Env::os`] per store. Any thread may use any part of it.
 //!
-//! - `storage`: the store's directory through one descriptor, never by path again.
-//! - `files`: which files are open, and which to close when there are too many.
-//! - `readers`: several reads in flight, by a `ring` of the kernel's or a `pool` of threads.
-//! - `system`: where unixes differ.
+//! - `storage`: the store's directory, through one descriptor that is opened by path once.
+//! - `files`: the open files, and the choice of the one to close when there are too many.
+//! - `readers`: several reads in flight, by a `ring` (io_uring) or a `pool` of threads.
+//! - `system`: differences between unixes.
 //! - `env`: threads, clock, randomness. `memory`: mapped regions. `map`: mapped files, for the lab.
-//! - `window`: the end of a log, mapped. `process`: whether this is the process that opened the store.
+//! - `window`: the end of a log, mapped. `process`: detects forked processes.
 
 #[cfg(all(test, not(loom), target_os = "linux"))]
 mod bell_tests;
@@ -43,7 +43,7 @@ impl Env {
     /// The environment of a store in the directory `path`, which need not exist yet.
     ///
     /// # Errors
-    /// `Io` if the system gives no randomness.
+    /// `Io` if the system's random generator fails.
     pub(crate) fn os(path: &Path, files: FileUse) -> Result<Env> {
         Ok(Env {
             storage: Arc::new(OsStorage::new(path, files)),

@@ -1,10 +1,12 @@
 //! Reads in flight through threads, where the kernel gives no ring.
 //!
-//! It is not a pool for other work, and knows nothing of the store's workers: threads that take a request,
-//! read, and put it with its reader's completions. Made at first use by `readers`, ended with the storage.
+//! The pool does no other work, and is separate from the store's workers. Its threads take a request, read,
+//! and add the result to the completions of its reader. `readers` makes the pool at its first use; it ends
+//! with the storage.
 //!
-//! 1. A request is held by its reader, by the queue, or by the thread that reads it; never by two.
-//! 2. A thread lets go of the storage before a completion is seen, so it is never the last to hold it.
+//! 1. A request is owned by its reader, by the queue, or by the thread that reads it; never by two of them.
+//! 2. A thread drops its reference to the storage before it publishes a completion, so it never holds the
+//!    last one.
 
 #![expect(clippy::disallowed_methods, reason = "this is the door: threads of the system come in here")]
 
@@ -17,9 +19,9 @@ use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
 use super::super::reader::{Completed, Reader, Request, perform};
 use super::super::storage::Storage;
 
-/// Threads: what keeps a device busy without a ring; they sleep in reads.
+/// Threads, each blocked in a read: enough to keep a device busy without a ring.
 const THREADS_COUNT: usize = 8;
-/// Reads one reader may have in flight.
+/// Limit of reads in flight for one reader.
 const ROOM: usize = 128;
 
 struct Job {
@@ -28,11 +30,11 @@ struct Job {
     landing: Arc<Landing>,
 }
 
-/// Where the reads of one reader end.
+/// Completions of one reader.
 #[derive(Default)]
 struct Landing {
     completed: Mutex<Vec<Completed>>,
-    /// Moves when something landed, or the bell was rung.
+    /// Changes when a read completes or the bell is rung.
     arrived: Event,
     is_rung: AtomicBool,
 }
@@ -58,7 +60,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// As many threads as the system gives; `None` if it gives none.
+    /// Starts up to `THREADS_COUNT` threads; `None` if the system starts none.
     pub(super) fn new() -> Option<Pool> {
         let shared = Arc::new(Shared::default());
         let mut threads = Vec::new();
@@ -84,12 +86,12 @@ impl Pool {
 
 #[cfg(all(test, not(loom)))]
 impl Pool {
-    /// One that does what it is asked for when `work_off` says so.
+    /// A pool that performs its requests only in `work_off`.
     pub(super) fn without_threads() -> Pool {
         Pool { shared: Arc::default(), threads: Vec::new() }
     }
 
-    /// Does what was asked for so far, on this thread.
+    /// Performs the queued requests on this thread.
     pub(super) fn work_off(&self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         work(&self.shared);
@@ -102,7 +104,7 @@ impl Drop for Pool {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.pushed.notify();
         for thread in self.threads.drain(..) {
-            // A panic of theirs was told when it happened.
+            // A thread's panic was reported when it happened.
             let _ = thread.join();
         }
     }
@@ -180,7 +182,7 @@ impl Reader for PoolReader {
 impl Drop for PoolReader {
     fn drop(&mut self) {
         let mut completed = Vec::new();
-        // A forked process has none of the threads, and nothing to wait for.
+        // A forked process has none of the threads: waiting would never end.
         while self.in_flight > 0 && !self.storage.is_forked() {
             self.reap(&mut completed);
         }

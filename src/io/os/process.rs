@@ -1,7 +1,7 @@
-//! Whether the calling process is the one that opened a store.
+//! Detects that the calling process is not the one that opened a store.
 //!
-//! Any thread may ask. On Linux from 4.14 on the answer costs a load; elsewhere the process's id is compared,
-//! which is a system call.
+//! Any thread may ask. On Linux from 4.14 on the check costs a load. Elsewhere it compares the process id,
+//! which costs a system call.
 
 use rustix::process::{Pid, getpid};
 
@@ -11,13 +11,13 @@ use super::super::env::Memory;
 use super::super::fork::{FORKED, ForkByte};
 use super::memory::OsMemory;
 
-/// Of the process that made it, any value but [`FORKED`].
+/// Value of the byte in the process that made it: any value but [`FORKED`].
 const OWN: u8 = 1;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct OwnProcess {
-    /// `None` where the system has no memory that a fork clears.
+    /// `None` where the system has no memory that is cleared on fork.
     byte: Option<ForkByte>,
     id: Pid,
 }
@@ -32,7 +32,7 @@ impl OwnProcess {
         OwnProcess { byte: ForkByte::wiped(memory, OWN), id: getpid() }
     }
 
-    /// Whether the caller is another process, forked off that one.
+    /// Whether the caller runs in a process that was forked from the one that called `new`.
     pub(super) fn is_forked(&self) -> bool {
         match &self.byte {
             Some(byte) => byte.load() == FORKED,
@@ -41,7 +41,7 @@ impl OwnProcess {
     }
 
     /// # Errors
-    /// `Forked`.
+    /// `Forked` if the caller runs in a forked process.
     pub(super) fn check(&self) -> Result<()> {
         if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }

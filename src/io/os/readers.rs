@@ -1,9 +1,10 @@
-//! Which way a storage has several reads in flight: a set of rings, or threads, or none.
+//! The ways in which a storage has several reads in flight: a set of rings, a pool of threads, or neither.
 //!
-//! It reads nothing itself. `storage` holds one; any thread borrows. No lock is held across a system call.
+//! This module reads no bytes itself. `storage` holds one `Readers`; any thread borrows. No lock is held
+//! across a system call.
 //!
-//! 1. A few rings at most are lent or wait to be borrowed, each a descriptor; a store that does not use them
-//!    has none, and one short of descriptors closes those that wait.
+//! 1. The numbers of lent and idle rings are bounded; each ring takes a descriptor. A store that uses no
+//!    rings has none, and a store short of descriptors closes the idle ones.
 //! 2. A kernel that refuses rings is asked once.
 
 use std::fmt;
@@ -18,25 +19,26 @@ use super::pool::Pool;
 use super::ring::{Polls, Ring, RingReader, refusal};
 use super::storage::OsStorage;
 
-/// How several reads are to be in flight.
+/// The requested way to have several reads in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadWith {
-    /// Rings where the kernel gives them, else threads.
+    /// Rings where the kernel gives them, otherwise threads.
     Auto,
     /// One read after another.
     Plain,
-    /// Rings where the kernel gives them, else one read after another.
+    /// Rings where the kernel gives them, otherwise one read after another.
     Ring,
     /// Threads.
     Pool,
-    /// Rings whose submissions the kernel polls for; where it gives none, one read after another.
+    /// Rings whose submissions a kernel thread polls for; where the kernel gives none, one read after
+    /// another.
     RingPoll,
 }
 
-/// Rings kept while nobody borrows them.
+/// Limit of rings kept idle.
 #[cfg(target_os = "linux")]
 const IDLE_RINGS_MAX: usize = 4;
-/// Rings lent at once; who comes then reads as where there are none.
+/// Limit of rings lent at once. Further borrowers read as if there were no rings.
 #[cfg(target_os = "linux")]
 const LENT_RINGS_MAX: usize = 16;
 
@@ -49,9 +51,9 @@ pub(super) struct Readers {
     idle: Mutex<Vec<Ring>>,
     #[cfg(target_os = "linux")]
     lent_count: AtomicUsize,
-    /// Why there are no rings.
+    /// Reason why there are no rings.
     refused: OnceLock<String>,
-    /// `None` inside if the system gave no threads.
+    /// `None` inside if the system started no threads.
     pool: OnceLock<Option<Pool>>,
 }
 
@@ -90,7 +92,7 @@ impl Readers {
                 Box::new(RingReader::new(storage, ring))
             }
             None if self.refused.get().is_some() => self.borrow_next(storage),
-            // Short of descriptors or memory now; the next may have more luck.
+            // Short of descriptors or memory now; the next borrower may get a ring.
             None => Box::new(PlainReader::new(storage)),
         }
     }
@@ -101,7 +103,7 @@ impl Readers {
         self.borrow_next(storage)
     }
 
-    /// What comes where rings are refused, or all are lent.
+    /// A reader for when rings are refused, or all are lent.
     fn borrow_next(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
         match self.asked {
             ReadWith::Auto => self.borrow_pool(storage),
@@ -145,7 +147,7 @@ impl Readers {
         self.keep(ring);
     }
 
-    /// A ring that was lent is of no use any more, and why: there are no others then.
+    /// Notes that a lent ring has failed, with the error. All rings are given up then.
     #[cfg(target_os = "linux")]
     pub(super) fn lose(&self, error: &std::io::Error) {
         self.lent_count.fetch_sub(1, Ordering::Relaxed);
@@ -166,13 +168,14 @@ impl Readers {
         drop(ring);
     }
 
-    /// Closes the rings that nobody borrows; `false` if there are none.
+    /// Closes the idle rings; `false` if there are none.
     pub(super) fn close(&self) -> bool {
         let idle = std::mem::take(&mut *self.idle.lock());
         !idle.is_empty()
     }
 
-    /// What is borrowed here, and why it is nothing better. Makes a ring if none was made yet.
+    /// The kind of reader that is borrowed here, and the reason if it is not the best kind. Makes a ring if
+    /// none was made yet.
     pub(super) fn kind(&self) -> (ReaderKind, String) {
         let set = || "the setting io says so".to_owned();
         match self.asked {
@@ -186,7 +189,7 @@ impl Readers {
                 Ok(ring) => self.keep(ring),
                 Err(error) => {
                     if let Some(why) = refusal(&error) {
-                        // Another thread may have been told the same.
+                        // Another thread may have set the same reason.
                         let _ = self.refused.set(why);
                     }
                 }
@@ -224,8 +227,8 @@ mod tests {
         }
     }
 
-    /// Where the kernel refuses rings, threads read, or one read comes after another: the same bytes, and it
-    /// is told why. The kernel is asked once.
+    /// Where the kernel refuses rings, threads read, or one read comes after another. They read the same
+    /// bytes, and the reason is reported. The kernel is asked once.
     #[test]
     fn f10_a_refused_ring_is_done_without() {
         const WHY: &str = "the kernel refuses io_uring: Operation not permitted (os error 1)";
@@ -251,8 +254,8 @@ mod tests {
         }
     }
 
-    /// A system call that is not permitted, or not there, is refused for good; want of descriptors or memory
-    /// passes.
+    /// A system call that is not permitted or missing is refused for good. A shortage of descriptors or
+    /// memory is temporary.
     #[cfg(target_os = "linux")]
     #[test]
     fn f10_refusals_are_told_from_want() {

@@ -1,19 +1,19 @@
-//! Reads in flight through io_uring: one ring a borrower, which submits and reaps itself.
+//! Reads in flight through io_uring: one ring per borrower, which submits and reaps itself.
 //!
-//! It is not a driver thread and not shared: a ring comes from the set in `readers`, belongs to one
-//! [`RingReader`] at a time, and goes back empty. Rings change hands between threads, so they are not bound
-//! to one (`SINGLE_ISSUER`, and with it `DEFER_TASKRUN`); completions are delivered when the borrower enters
-//! the kernel (`COOP_TASKRUN`) where the kernel knows that.
+//! There is no driver thread and no sharing: a ring comes from the set in `readers`, belongs to one
+//! [`RingReader`] at a time, and is returned empty. Rings move between threads, so they are not bound to one
+//! (`SINGLE_ISSUER`, and with it `DEFER_TASKRUN`). Completions are delivered when the borrower enters the
+//! kernel (`COOP_TASKRUN`), where the kernel supports that.
 //!
-//! A bell is a descriptor whose readiness the ring waits for too, from the first time it is wanted on; the
-//! kernel writes nothing for it.
+//! A bell is an eventfd that the ring polls, from its first use on. The kernel writes no memory for that
+//! poll.
 //!
-//! 1. A flight owns target, descriptor and vector from before the kernel hears of it until its completion was
-//!    reaped; one that it has not taken when it refuses to go on is read without it.
-//! 2. No more flights than the ring has entries, so neither queue overflows.
-//! 3. In a forked process a ring is its parent's: reads in flight fail there, and the ring is left alone.
-//! 4. What a completion cannot settle (a short read, an alignment the device refuses) is settled by a plain
-//!    read.
+//! 1. A flight owns target, descriptor and vector from before its submission until its completion is reaped.
+//!    If the kernel refuses further submissions, flights that it has not taken are read without the ring.
+//! 2. A ring has at most as many flights as entries, so neither queue overflows.
+//! 3. In a forked process a ring belongs to the parent: reads in flight fail, and the ring is left alone.
+//! 4. A plain read completes requests that the ring cannot: after a short read, or an alignment that the
+//!    device refuses.
 
 #![expect(unsafe_code, reason = "hands memory to the kernel and takes it back")]
 
@@ -38,20 +38,20 @@ use super::super::storage::Storage;
 use super::files::OpenFile;
 use super::storage::{OsStorage, RETRIES_COUNT_MAX};
 
-/// The kernel's name for "can be read", as poll has it.
+/// `POLLIN`: the descriptor is readable.
 const POLL_IN: u32 = 1;
-/// Reads in flight: as many as the device takes at once.
+/// Limit of reads in flight, about as many as a device handles at once.
 const ENTRIES: usize = 128;
-/// Of the queue: those and the bell, as a power of two.
+/// Size of the submission queue: the reads and the bell, rounded up to a power of two.
 const SUBMISSIONS: u32 = 2 * ENTRIES as u32;
 
-/// The kernel's clock has no time that is much later.
+/// Longest timeout passed to the kernel, whose clock cannot represent much later times.
 const WAIT_NS_MAX: u64 = 3_600_000_000_000;
-/// How long a wait may be that no bell ends.
+/// Longest wait without a bell, in nanoseconds.
 const DEAF_NS: u64 = 1_000_000;
-/// Between two looks at what a kernel has taken that takes no more.
+/// Time between two looks for completions of a ring that takes no more submissions.
 const TAKEN_LOOK: Duration = Duration::from_micros(100);
-/// What the kernel calls the bell by.
+/// User data of the bell's submission.
 const BELL: u64 = u64::MAX;
 
 /// Ends a wait of the ring from any thread.
@@ -63,54 +63,54 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Bell>) {
-        // Only a count that is full is refused: it was rung then.
+        // Only a full counter refuses the write: the bell is already rung then.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// Who looks for what was pushed.
+/// How the kernel notices submissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Polls {
-    /// The kernel is called.
+    /// Each submission is a system call.
     Nobody,
-    /// A thread of the kernel's, until there was nothing for a while.
+    /// A kernel thread polls for submissions, until there were none for a while.
     Kernel,
 }
 
-/// How long the kernel's thread polls in vain before it sleeps.
+/// How long the kernel thread polls without submissions before it sleeps.
 const POLL_IDLE_MS: u32 = 50;
 
-/// A part of a read, laid out as the system's `iovec`.
+/// A buffer of a read, laid out as the system's `iovec`.
 #[repr(C)]
 struct Part {
     start: *mut u8,
     bytes: usize,
 }
 
-/// A read that the kernel may be doing.
+/// A read that the kernel may be performing.
 struct Flight {
     file: FileName,
     offset: u64,
     bytes: usize,
     is_direct: bool,
-    /// Open as long as the kernel reads from it.
+    /// Keeps the file open while the kernel reads from it.
     _open: Arc<OpenFile>,
-    /// Made from a box; nobody touches it until the flight has landed.
+    /// Made from a box. No code touches it until the flight has landed.
     target: NonNull<dyn Target>,
-    /// One, or more on the heap, where the kernel finds them wherever the flight is moved to.
+    /// One part inline, or several on the heap, where the kernel finds them even if the flight is moved.
     parts: Few<Part>,
 }
 
-/// A ring with nothing in flight, or the flights of its reader.
+/// A ring with no reads in flight, or with those of its reader.
 pub(super) struct Ring {
     uring: IoUring,
     polls: Polls,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
-    /// What was pushed since the kernel last took something, in that order.
+    /// Submissions that the kernel has not taken yet, in order.
     untaken: Vec<u64>,
     bell: Option<Arc<Bell>>,
-    /// The kernel tells of the next ring.
+    /// The kernel polls the bell.
     is_listening: bool,
 }
 
@@ -120,7 +120,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// # Errors
-    /// What the system says: no such call, not permitted, no descriptors or memory left.
+    /// The system's error: no such call, not permitted, or no descriptors or memory left.
     pub(super) fn new(polls: Polls) -> std::io::Result<Ring> {
         let mut builder = IoUring::builder();
         let is_unknown = |error: &std::io::Error| error.raw_os_error() == Some(Errno::INVAL.raw_os_error());
@@ -133,7 +133,7 @@ impl Ring {
             },
         };
         let mut probe = Probe::new();
-        // Kernels before 5.6 have rings, and not all that is asked of them.
+        // Kernels before 5.6 have rings without some of the operations used here.
         uring.submitter().register_probe(&mut probe)?;
         if ![opcode::Read::CODE, opcode::Readv::CODE, opcode::PollAdd::CODE]
             .iter()
@@ -170,15 +170,15 @@ impl Ring {
                 .build(),
         };
         self.flights[slot] = Some(flight);
-        // SAFETY: descriptor, vector and buffers are the flight's, which stays where they are, untouched,
-        // until its completion is reaped (invariant 1): moving the flight moves none of them.
+        // SAFETY: descriptor, vector and buffers belong to the flight. They stay in place, untouched, until
+        // its completion is reaped (invariant 1); moving the flight does not move them.
         let pushed = unsafe { self.uring.submission().push(&entry.user_data(slot as u64)) };
         self.untaken.push(slot as u64);
         pushed.expect("no more flights than entries, and the kernel takes all at each submission");
     }
 
-    /// Hands the kernel what was pushed, and waits until `wait_for` completions are there, or for `ns`;
-    /// kernels that know no bound (before 5.11) wait for what is in flight. A signal may end it early.
+    /// Submits the pushed reads, and waits for `wait_for` completions or for `ns`. Kernels without timeouts
+    /// (before 5.11) wait for the completions. A signal may end the wait early.
     fn enter(&mut self, wait_for: usize, ns: Option<u64>) -> std::io::Result<()> {
         let ns = ns.filter(|_| self.uring.params().is_feature_ext_arg());
         for _ in 0..RETRIES_COUNT_MAX {
@@ -202,7 +202,7 @@ impl Ring {
         Err(Errno::BUSY.into())
     }
 
-    /// Has the kernel tell of the bell, from now on or again; `false` if there can be none.
+    /// Makes the kernel poll the bell, for the first time or again; `false` if there can be no bell.
     fn listen(&mut self) -> bool {
         if self.bell.is_none() {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -211,7 +211,7 @@ impl Ring {
         let Some(bell) = &self.bell else { return false };
         if !self.is_listening {
             let entry = opcode::PollAdd::new(types::Fd(bell.0.as_raw_fd()), POLL_IN).build();
-            // SAFETY: it has no memory, and the descriptor is open as long as the ring.
+            // SAFETY: the entry has no memory, and the descriptor is open as long as the ring.
             let pushed = unsafe { self.uring.submission().push(&entry.user_data(BELL)) };
             self.is_listening = pushed.is_ok();
             self.untaken.extend(self.is_listening.then_some(BELL));
@@ -219,13 +219,14 @@ impl Ring {
         self.is_listening
     }
 
-    /// A flight that has landed, and what the kernel says of it; a bell that was rung on the way is noted.
+    /// A flight that has landed, with the kernel's result. Completions of the bell's poll on the way are
+    /// noted.
     fn land(&mut self) -> Option<(Flight, i32)> {
         let mut entry = self.uring.completion().next()?;
         while entry.user_data() == BELL {
             self.is_listening = false;
             if let Some(bell) = &self.bell {
-                // It says how often it was rung.
+                // The count of rings is not needed.
                 let _ = rustix::io::read(&bell.0, &mut [0; 8]);
             }
             entry = self.uring.completion().next()?;
@@ -238,7 +239,7 @@ impl Ring {
 }
 
 impl Flight {
-    /// The target, which the kernel is done with.
+    /// The target, which the kernel no longer uses.
     fn into_target(self) -> Box<dyn Target> {
         // SAFETY: made by `Box::into_raw`, and the flight is consumed.
         unsafe { Box::from_raw(self.target.as_ptr()) }
@@ -248,9 +249,9 @@ impl Flight {
 /// See the module.
 pub(super) struct RingReader {
     storage: Arc<OsStorage>,
-    /// `None` once the kernel has refused to go on: each read is done when it is pushed then.
+    /// `None` once the kernel has refused further submissions. Each read is then performed when it is pushed.
     ring: Option<Ring>,
-    /// Requests that failed before they began, or that needed no ring.
+    /// Requests that failed before their submission, or that were performed without the ring.
     done: Vec<Completed>,
 }
 
@@ -259,8 +260,8 @@ impl RingReader {
         RingReader { storage, ring: Some(ring), done: Vec::new() }
     }
 
-    /// In a forked process, leaves the ring alone from now on: its queues are memory shared with the parent.
-    /// Reads in flight have failed; the kernel writes to the parent's memory, not to the targets here.
+    /// In a forked process, abandons the ring: its queues are memory shared with the parent. Reads in flight
+    /// have failed, because the kernel writes to the parent's memory, not to the targets here.
     fn leave_if_forked(&mut self) {
         if !self.storage.is_forked() {
             return;
@@ -272,7 +273,7 @@ impl RingReader {
         std::mem::forget(ring);
     }
 
-    /// Lets the kernel go on, and takes what has landed.
+    /// Enters the kernel, and collects the reads that have landed.
     fn go_on(&mut self, wait_for: usize, ns: Option<u64>, completed: &mut Vec<Completed>) {
         let Some(mut ring) = self.ring.take() else { return };
         let entered = ring.enter(wait_for, ns);
@@ -289,19 +290,20 @@ impl RingReader {
         }
     }
 
-    /// The kernel takes no more: what it has taken is waited for, what it has not is read without it.
+    /// The kernel takes no more submissions: waits for the flights that it has taken, and reads the others
+    /// without it.
     fn end(&self, mut ring: Ring, error: &std::io::Error, completed: &mut Vec<Completed>) {
-        // A thread of the kernel's may take them yet.
+        // A kernel thread may still take them.
         let untaken =
             if ring.polls == Polls::Kernel { Vec::new() } else { std::mem::take(&mut ring.untaken) };
         for slot in untaken.into_iter().filter(|slot| *slot != BELL) {
             let flight = ring.flights[slot as usize].take().expect("what was pushed is in flight");
             ring.free.push(slot as usize);
-            // As one that was cancelled: the ring is never entered again, so nobody else reads it.
+            // Settled as cancelled: the ring is never entered again, so the kernel does not read it.
             completed.push(self.settle(flight, -Errno::CANCELED.raw_os_error()));
         }
         while ring.in_flight() > 0 {
-            // Completions come while the thread is in the kernel, whatever for.
+            // Completions are delivered when the thread is in the kernel, for any call.
             #[expect(clippy::disallowed_methods, reason = "of a thread that reads, and of no simulation")]
             std::thread::sleep(TAKEN_LOOK);
             self.land_all(&mut ring, completed);
@@ -320,7 +322,7 @@ impl RingReader {
                 Errno::INTR | Errno::AGAIN | Errno::CANCELED | Errno::OPNOTSUPP => {
                     fill_rest(&*self.storage, file, offset, &mut target.buffers(), 0)
                 }
-                // The device may want a larger alignment: a plain read finds out.
+                // The device may need a larger alignment: a plain read finds out.
                 Errno::INVAL if is_direct => {
                     fill_rest(&*self.storage, file, offset, &mut target.buffers(), 0)
                 }
@@ -371,7 +373,7 @@ impl Reader for RingReader {
     fn reap(&mut self, completed: &mut Vec<Completed>) {
         self.leave_if_forked();
         completed.append(&mut self.done);
-        // What comes may be a bell that somebody has left, or a signal.
+        // The wait may end with a bell left by an earlier borrower, or with a signal.
         while self.ring.as_ref().is_some_and(|ring| ring.in_flight() > 0) {
             self.go_on(usize::from(completed.is_empty()), None, completed);
             if !completed.is_empty() {
@@ -386,7 +388,7 @@ impl Reader for RingReader {
         let Some(ring) = &mut self.ring else { return };
         let has_bell = ring.listen();
         let is_awaited = completed.is_empty() && ring.in_flight() > 0;
-        // Without a bell it is not waited for long.
+        // Without a bell the wait is kept short.
         let timeout_ns = if has_bell { timeout_ns } else { Some(timeout_ns.unwrap_or(DEAF_NS).min(DEAF_NS)) };
         match timeout_ns {
             Some(0) => self.go_on(0, None, completed),
@@ -415,7 +417,7 @@ impl Drop for RingReader {
     }
 }
 
-/// The buffers as parts, those that lie side by side as one.
+/// The buffers as parts; adjacent buffers become one part.
 fn parts_of(buffers: Few<&mut [u8]>) -> Few<Part> {
     let mut parts: Few<Part> = Few::with_capacity(buffers.len());
     for buffer in buffers {
@@ -429,7 +431,7 @@ fn parts_of(buffers: Few<&mut [u8]>) -> Few<Part> {
     parts
 }
 
-/// Why a ring could not be made, and whether asking again is of use.
+/// Reason why a ring could not be made; `None` if a later attempt may succeed.
 pub(super) fn refusal(error: &std::io::Error) -> Option<String> {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR) => None,
@@ -454,17 +456,17 @@ mod tests {
         }
     }
 
-    /// What the kernel calls the ring by names something else from now on: it takes nothing more.
+    /// Makes the ring's descriptor number refer to another file: the kernel takes no more submissions.
     fn refuse(ring: &Ring) {
         let nothing = eventfd(0, EventfdFlags::CLOEXEC).expect("makes");
-        // SAFETY: the number stays open, and its owner closes what it names then.
+        // SAFETY: the number stays open, and the ring closes the file that the number then refers to.
         let mut descriptor = unsafe { OwnedFd::from_raw_fd(ring.uring.as_raw_fd()) };
         rustix::io::dup2(&nothing, &mut descriptor).expect("names it so");
         std::mem::forget(descriptor);
     }
 
-    /// A kernel that refuses to go on with a ring it gave, before or after it has taken some reads, loses
-    /// none of them; what comes later is read in another way.
+    /// If the kernel refuses further submissions, before or after it has taken some reads, no read is lost.
+    /// Later reads go another way.
     #[test]
     fn f10_a_ring_may_be_refused_late() {
         for taken in [0, COUNT / 2, COUNT] {

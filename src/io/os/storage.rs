@@ -1,18 +1,19 @@
 //! A store's directory in the file system.
 //!
-//! It is reached through one descriptor, opened at first use, and names in it are made from ids: no path is
-//! ever looked up again, no symbolic link followed below it, nothing but regular files opened. It knows kinds
-//! of files, not contents. The engine is given it as a [`Storage`]; any thread may call.
+//! The directory is reached through one descriptor, opened at first use, and file names are made from ids. No
+//! path is looked up again, no symbolic link below the directory is followed, and only regular files are
+//! opened. It knows kinds of files, not contents. The engine uses it as a [`Storage`]; any thread may call.
 //!
-//! 1. Files are made with mode 0600 and the directory with 0700, whatever the umask.
-//! 2. No lock is held across a system call, but for one: syncs of one file wait for each other (see `files`).
-//! 3. A file whose sync has failed is never synced with success again, also when it is closed, reopened or
-//!    renamed meanwhile. A failed sync is never asked again, also when it was interrupted, and is never
-//!    `Full`: what was written may be lost, and freeing space does not bring it back.
-//! 4. In a process forked off the one that made it, every file, the lock and the rings are left alone:
-//!    `Forked`.
-//! 5. Tables are read past the page cache where that was asked for and works; what the file system refuses is
-//!    remembered.
+//! 1. Files are made with mode 0600 and the directory with 0700, independent of the umask.
+//! 2. No lock is held across a system call, with one exception: syncs of one file wait for each other (see
+//!    `files`).
+//! 3. A file whose sync has failed never syncs successfully again, even if it is closed, reopened or renamed
+//!    meanwhile. A failed sync is never repeated, also when it was interrupted. It is never `Full`: written
+//!    data may be lost, and freeing space does not restore it.
+//! 4. In a process forked from the one that made the storage, every file, the lock and the rings are left
+//!    alone: `Forked`.
+//! 5. Reads of tables bypass the page cache where that is requested and works. A refusal by the file system
+//!    is remembered.
 
 use std::fmt;
 use std::io;
@@ -37,25 +38,25 @@ use super::process::OwnProcess;
 use super::readers::{ReadWith, Readers};
 use super::system::{access_flags, advice, punch_hole, read_boot_id, sync_data, sync_file_system};
 
-/// Times one call is tried again without progress: interrupted, or short of descriptors.
+/// Limit of retries of one call without progress: interrupted, or short of descriptors.
 pub(super) const RETRIES_COUNT_MAX: usize = 1024;
-/// Alignments of direct reads, tried in this order; 0 is none: reads go through the page cache.
+/// Alignments of direct reads, tried in this order; 0: reads go through the page cache.
 const DIRECT_ALIGNMENTS: [u32; 3] = [512, 4096, 0];
 
-/// Files kept open in a directory beside the store's, which is only written.
+/// Limit of open files in a directory beside the store's, which is only written.
 const BESIDE_FILES_COUNT: usize = 4;
 
 const DIRECTORY_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// `NONBLOCK` for what is no regular file: a pipe of that name must not hang its opener.
+/// `NONBLOCK` is for names that are not regular files: opening a pipe must not block.
 const FILE_FLAGS: OFlags =
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
 
-/// Whether tables are to be read past the page cache.
+/// Whether reads of tables bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DirectIo {
-    /// No: the page cache keeps them too.
+    /// No: the page cache also keeps tables.
     Off,
     /// Yes, where the file system allows it.
     WhereSupported,
@@ -67,12 +68,12 @@ pub(crate) struct FileUse {
     pub(crate) direct_io: DirectIo,
     pub(crate) open_files_max: usize,
     pub(crate) read_with: ReadWith,
-    /// Short writes to logs go through a mapping, where that is possible.
+    /// Short writes to logs go through a mapping, where possible.
     pub(crate) maps_logs: bool,
 }
 
 impl FileUse {
-    /// As a store does by default, but for these.
+    /// The store's defaults, except for the given values.
     pub(crate) fn new(direct_io: DirectIo, open_files_max: usize, read_with: ReadWith) -> FileUse {
         FileUse { direct_io, open_files_max, read_with, maps_logs: true }
     }
@@ -93,15 +94,16 @@ pub(crate) struct OsStorage {
     path: PathBuf,
     process: OwnProcess,
     directory: Mutex<Option<Arc<OwnedFd>>>,
-    /// Holds the lock while it is open.
+    /// Holds the flock while it is open.
     lock: Mutex<Option<OwnedFd>>,
     pub(super) files: FileTable,
     maps_logs: bool,
     /// One of [`DIRECT_ALIGNMENTS`].
     direct_alignment: AtomicU32,
-    /// Files whose sync has failed, with why.
+    /// Files whose sync has failed, with the error.
     poisoned: Mutex<Vec<(FileName, Arc<io::Error>)>>,
-    /// Why a sync of the directory has failed. Held across the sync, as `OpenFile::lock_syncing` is.
+    /// Error of a failed sync of the directory. Its lock is held across the sync, as `OpenFile::lock_syncing`
+    /// is.
     directory_poisoned: Mutex<Option<Arc<io::Error>>>,
     is_parent_synced: AtomicBool,
     boot_id: OnceLock<u128>,
@@ -132,7 +134,7 @@ impl OsStorage {
     /// The directory's descriptor.
     ///
     /// # Errors
-    /// `Forked`, of all that goes by a name.
+    /// `Forked`. All operations by name come through here.
     fn directory(&self) -> Result<Arc<OwnedFd>> {
         self.process.check()?;
         if let Some(directory) = &*self.directory.lock() {
@@ -151,7 +153,7 @@ impl OsStorage {
         Error::Foreign { path: self.path(), found: found.to_string() }
     }
 
-    /// What a failed system call means to the caller.
+    /// The error for a failed system call, by the caller's possible reactions.
     pub(super) fn fault(
         &self,
         operation: &'static str,
@@ -163,14 +165,14 @@ impl OsStorage {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Error::Full { file: file.to_string() },
             Errno::ACCESS | Errno::PERM => Error::Permission { operation, file: file.to_string() },
             Errno::ROFS => Error::ReadOnlyFileSystem { operation, file: file.to_string() },
-            // What opening a symbolic link with NOFOLLOW answers; the second is FreeBSD's.
+            // Opening a symbolic link with NOFOLLOW returns these; the second is FreeBSD's.
             Errno::LOOP | Errno::MLINK => self.foreign(format_args!("a symbolic link named {file}")),
             errno => io_fault(operation, file, offset, Arc::new(io::Error::from(errno))),
         }
     }
 
-    /// Calls again while interrupted, and when descriptors are short, after closing a file that is not in
-    /// use.
+    /// Repeats an interrupted call. When descriptors are short, closes idle rings or an unused file and
+    /// repeats.
     fn retry<T>(&self, mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         for _ in 0..RETRIES_COUNT_MAX {
             match call() {
@@ -193,7 +195,7 @@ impl OsStorage {
         #[cfg(target_os = "linux")]
         let opened = {
             let (mut opened, mut flags) = (opened, flags);
-            // Only who owns a file may leave its times alone; others read it by rights that root gave them.
+            // Only the owner of a file may use NOATIME; other users read with the rights that root gave them.
             if flags.contains(OFlags::NOATIME) && matches!(opened, Err(Errno::PERM)) {
                 flags -= OFlags::NOATIME;
                 opened = open(flags);
@@ -212,13 +214,13 @@ impl OsStorage {
         Ok(descriptor)
     }
 
-    /// LOCK for a reader, made if it is missing and may be made.
+    /// LOCK for a reader, created if it is missing and the reader may create it.
     fn open_lock_to_read(&self) -> Result<OwnedFd> {
         match self.open_with("lock", FileName::LOCK, OFlags::RDONLY) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
-        // What another user makes here, root among them, the owner could not lock.
+        // The owner could not lock a file that another user, such as root, creates here.
         let status = rustix::fs::fstat(&*self.directory()?);
         let status = status.map_err(|errno| self.fault("lock", self.path.display(), 0, errno))?;
         if status.st_uid != rustix::process::geteuid().as_raw() {
@@ -258,8 +260,8 @@ impl OsStorage {
         self.assert_clean(file)?;
         let writes = open.writes();
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        // Never again: after any failure, an interruption too, a second call may succeed without having
-        // written what the first one gave up.
+        // The sync is never repeated. After any failure, even an interruption, a second call may succeed
+        // without having written the pages that the first one gave up.
         if let Err(errno) = call(open.descriptor()) {
             let source = Arc::new(io::Error::from(errno));
             self.poisoned.lock().push((file, Arc::clone(&source)));
@@ -280,7 +282,7 @@ impl OsStorage {
         }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         let mut synced = call(&directory);
-        // Whoever made the directory may have died before its own name was durable.
+        // The process that made the directory may have died before the directory's own name was durable.
         if synced.is_ok() && !self.is_parent_synced.load(Ordering::Relaxed) {
             synced = self.sync_parent(&directory);
         }
@@ -297,7 +299,7 @@ impl OsStorage {
     fn sync_parent(&self, directory: &OwnedFd) -> rustix::io::Result<()> {
         match self.retry(|| rustix::fs::openat(directory, "..", DIRECTORY_FLAGS, Mode::empty())) {
             Ok(parent) => rustix::fs::fsync(&parent),
-            // A parent that may be passed through but not read: sync all of the file system instead.
+            // The parent directory is searchable but not readable: sync the whole file system instead.
             Err(Errno::ACCESS | Errno::PERM) => sync_file_system(directory),
             Err(errno) => Err(errno),
         }
@@ -309,7 +311,7 @@ impl OsStorage {
         {
             let flags = rustix::fs::RenameFlags::NOREPLACE;
             let renamed = self.retry(|| rustix::fs::renameat_with(directory, from, directory, to, flags));
-            // What kernels and file systems without the flag answer.
+            // Kernels and file systems without the flag return these.
             if !matches!(renamed, Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) {
                 return renamed;
             }
@@ -331,7 +333,7 @@ impl Storage for OsStorage {
             Err(errno) => return Err(self.fault("create", self.path.display(), 0, errno)),
         }
         let directory = self.directory()?;
-        // It was made with no more than this mode; the umask may have taken some of ours.
+        // The directory was made with at most this mode; the umask may have removed bits.
         let changed = self.retry(|| rustix::fs::fchmod(&*directory, DIRECTORY_MODE));
         changed.map_err(|errno| self.fault("create", self.path.display(), 0, errno))?;
         Ok(true)
@@ -368,7 +370,7 @@ impl Storage for OsStorage {
     }
 
     fn unlock(&self) {
-        // The lock is shared with the process that took it: giving it up here would take it from there.
+        // The flock is shared with the process that took it: releasing it here would release it there.
         if self.is_forked() {
             return;
         }
@@ -378,8 +380,8 @@ impl Storage for OsStorage {
         drop(directory);
         let held = self.lock.lock().take();
         if let Some(descriptor) = held {
-            // A forked child may hold a copy of the descriptor, and with it the lock. If this fails, closing
-            // must do.
+            // A forked child may hold a copy of the descriptor, and with it the flock. If this call fails,
+            // closing the descriptor must do.
             let _ = rustix::fs::flock(&descriptor, FlockOperation::Unlock);
         }
     }
@@ -408,7 +410,7 @@ impl Storage for OsStorage {
 
     fn create(&self, file: FileName) -> Result<()> {
         let descriptor = self.open_with("create", file, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
-        // It was made with no more than this mode; the umask may have taken some of ours.
+        // The file was made with at most this mode; the umask may have removed bits.
         let changed = self.retry(|| rustix::fs::fchmod(&descriptor, FILE_MODE));
         changed.map_err(|errno| self.fault("create", file, 0, errno))?;
         self.files.get(file, Access::Write, || Ok(descriptor)).map(|_| ())
@@ -443,7 +445,7 @@ impl Storage for OsStorage {
         while done_bytes < bytes.len() {
             let (rest, at) = (&bytes[done_bytes..], offset + done_bytes as u64);
             match self.retry(|| rustix::io::pwrite(open.descriptor(), rest, at)) {
-                // No file system answers this to a write of some bytes; it would be tried for ever.
+                // No file system returns 0 for a non-empty write; without this check the loop would not end.
                 Ok(0) => written = Err(self.fault("write", file, at, Errno::IO)),
                 Ok(count) => done_bytes += count,
                 Err(errno) => written = Err(self.fault("write", file, at, errno)),
@@ -538,7 +540,7 @@ impl Storage for OsStorage {
         let link = || rustix::fs::linkat(&*directory, name.as_str(), &to, name.as_str(), AtFlags::empty());
         match self.retry(link) {
             Ok(()) => Ok(true),
-            // Another file system, one without links, or too many links already.
+            // Another file system, a file system without links, or too many links.
             Err(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => Ok(false),
             Err(errno) => Err(fault(errno)),
         }
@@ -590,7 +592,7 @@ fn io_fault(operation: &'static str, file: impl fmt::Display, offset: u64, sourc
     Error::Io { operation, file: file.to_string(), offset, source }
 }
 
-/// A sync that failed, now or before.
+/// The error of a failed sync, from this call or an earlier one.
 fn sync_fault(file: impl fmt::Display, source: &Arc<io::Error>) -> Error {
     match Errno::from_io_error(source) {
         Some(Errno::ROFS) => Error::ReadOnlyFileSystem { operation: "sync", file: file.to_string() },
@@ -598,7 +600,7 @@ fn sync_fault(file: impl fmt::Display, source: &Arc<io::Error>) -> Error {
     }
 }
 
-/// Offsets are signed to the system, and may come from damaged bytes.
+/// The system's offsets are signed, and these may come from damaged bytes.
 fn check_range(operation: &'static str, file: FileName, offset: u64, bytes: usize) -> Result<()> {
     match offset.checked_add(bytes as u64) {
         Some(end) if i64::try_from(end).is_ok() => Ok(()),

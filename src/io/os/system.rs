@@ -1,8 +1,7 @@
-//! Where unixes differ: how to open past the page cache, how to sync, hints about the cache, the name of a
-//! boot.
+//! Differences between unixes: direct I/O flags, syncs, hints to the page cache, the boot id.
 //!
-//! Linux has all of them; elsewhere a function does the nearest thing or nothing. `storage` is the only user;
-//! any thread may call.
+//! Linux has all of them. Elsewhere a function does the nearest equivalent or nothing. `storage` is the only
+//! user; any thread may call.
 
 use std::os::fd::OwnedFd;
 
@@ -10,8 +9,8 @@ use rustix::fs::{Mode, OFlags};
 
 use super::files::Access;
 
-/// How a file is opened for each use of it. Reads leave the time of the last access alone: the kernel would
-/// look at the clock, and at that time, for each.
+/// Flags to open a file with. Reads do not update the access time, because the kernel would read the clock
+/// and the stored time for each.
 #[cfg(target_os = "linux")]
 pub(super) fn access_flags(access: Access) -> OFlags {
     match access {
@@ -21,7 +20,7 @@ pub(super) fn access_flags(access: Access) -> OFlags {
     }
 }
 
-/// How a file is opened for each use of it.
+/// Flags to open a file with.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn access_flags(access: Access) -> OFlags {
     match access {
@@ -42,14 +41,14 @@ pub(super) fn sync_data(descriptor: &OwnedFd) -> rustix::io::Result<()> {
     rustix::fs::fdatasync(descriptor)
 }
 
-/// Gives a part of a file back to the file system; the file's length stays.
+/// Returns a part of a file to the file system; the file's length stays.
 #[cfg(target_os = "linux")]
 pub(super) fn punch_hole(descriptor: &OwnedFd, offset: u64, bytes: u64) -> rustix::io::Result<()> {
     let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(descriptor, flags, offset, bytes)
 }
 
-/// Gives a part of a file back to the file system; the file's length stays.
+/// Returns a part of a file to the file system; the file's length stays.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn punch_hole(_: &OwnedFd, _offset: u64, _bytes: u64) -> rustix::io::Result<()> {
     Err(rustix::io::Errno::OPNOTSUPP)
@@ -61,14 +60,14 @@ pub(super) fn sync_file_system(directory: &OwnedFd) -> rustix::io::Result<()> {
     rustix::fs::syncfs(directory)
 }
 
-/// As near as this system comes to syncing a file system: it starts to write everything.
+/// The nearest equivalent on this system to syncing a file system: it starts writing all dirty data.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn sync_file_system(_directory: &OwnedFd) -> rustix::io::Result<()> {
     rustix::fs::sync();
     Ok(())
 }
 
-/// The kernel's name of this boot: 32 hex digits and dashes.
+/// The kernel's id of this boot: 32 hex digits and dashes.
 pub(super) fn read_boot_id() -> Option<u128> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open("/proc/sys/kernel/random/boot_id", flags, Mode::empty()).ok()?;
@@ -85,7 +84,7 @@ fn parse_boot_id(text: &[u8]) -> Option<u128> {
     u128::from_str_radix(&digits, 16).ok()
 }
 
-/// Hints about the page cache. None of them may fail anything.
+/// Hints about the page cache. A failed hint never fails its caller.
 #[cfg(target_os = "linux")]
 pub(super) mod advice {
     use std::num::NonZeroU64;
@@ -93,16 +92,16 @@ pub(super) mod advice {
 
     use rustix::fs::{Advice, fadvise};
 
-    /// No read-ahead: blocks are read one by one.
+    /// Disables read-ahead, because blocks are read one by one.
     pub(in crate::io::os) fn will_read_anywhere(descriptor: &OwnedFd) {
         // A hint: reads work without it.
         let _ = fadvise(descriptor, 0, None, Advice::Random);
     }
 
-    /// Drops what is clean of the range, and starts to write the rest without waiting for it, as
+    /// Drops the clean pages of the range and starts to write the dirty ones without waiting, as
     /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` would. 0 bytes: to the end of the file.
     pub(in crate::io::os) fn will_not_read(descriptor: &OwnedFd, offset: u64, bytes: u64) {
-        // A hint: the kernel writes in its own time without it.
+        // A hint: without it the kernel writes the pages later.
         let _ = fadvise(descriptor, offset, NonZeroU64::new(bytes), Advice::DontNeed);
     }
 }
@@ -120,7 +119,7 @@ pub(super) mod advice {
 mod tests {
     use super::*;
 
-    /// A boot id is 32 hex digits; anything else is none.
+    /// A boot id is 32 hex digits; any other text is refused.
     #[test]
     fn boot_ids_are_parsed() {
         let text = b"6f1c2a34-0000-4abc-8def-0123456789ab\n";

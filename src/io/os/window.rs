@@ -1,18 +1,19 @@
-//! Some pages of a file mapped into memory, so that short writes one behind the other cost no call each.
+//! A window of a file mapped into memory, so that short consecutive writes do not need a system call each.
 //!
-//! What is copied into them is in the page cache at once, like what a call writes, and so outlives the
-//! process. `storage` uses it for logs, and is its only user.
+//! Bytes copied into the window are in the page cache at once, as after a write call, and so survive the end
+//! of the process. `storage` uses windows for logs, and is the only user.
 //!
-//! 1. A copy that is cut short, by the end of the process, leaves a first part of it, as a call does.
-//! 2. A store into the mapping cannot fail, which would be a signal and end the process. Its pages were made
-//!    writable by a call, which fails where a write would, and are locked in memory, so that none is read
-//!    from the device again. Once they were written back, the next store into one asks the file system: so it
-//!    is done where that then has its blocks and changes nothing else. That is ext4, without a journal of
-//!    data.
-//! 3. Pages are made writable, and so written by the next sync, where many writes are expected before one.
+//! 1. A copy interrupted by the end of the process leaves a prefix of the bytes, as a call does.
+//! 2. A store into the mapping must not fail, because a failure is a signal that ends the process. A call
+//!    makes the pages writable first, and fails where a write would. The pages are locked in memory, so that
+//!    none is read from the device again. After a page's write-back, the next store into it notifies the file
+//!    system. So windows are used only where the file system then has the blocks allocated and changes
+//!    nothing else: on ext4 without data journaling.
+//! 3. Pages are made writable, and so written by the next sync, only where many writes are expected before
+//!    that sync.
 //!
-//! What is refused is left to calls, which say why if they fail too. Someone else who cuts the file short, or
-//! makes it immutable, while it is mapped would be a signal all the same.
+//! Where mapping is refused, writes are calls, which report their own errors. If another process truncates
+//! the file or makes it immutable while it is mapped, a store still raises a signal.
 
 #![expect(unsafe_code, reason = "maps a file, and copies into the mapping")]
 
@@ -23,31 +24,31 @@ use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock_with, mmap, munmap};
 
-/// Mapped at once, in bytes: four calls and a fault a page, for so many.
+/// Size of a window in bytes: mapping costs four calls and a page fault per page.
 const WINDOW_BYTES: u64 = 256 << 10;
-/// Bytes written behind each other, without a sync, after which more are expected: as many as are then
-/// mapped, or this part of a file that is short. Nothing is asked of the system for fewer than the least.
+/// Consecutive bytes without a sync after which a window is mapped: as many as a window has, or this fraction
+/// of a short file. Below `ROW_BYTES_LEAST` no system call is made.
 const ROW_PART: u64 = 4;
 const ROW_BYTES_LEAST: u64 = 4 << 10;
-/// Longer writes are worth a call.
+/// Longer writes use a call.
 const WRITE_BYTES_MAX: u64 = 16 << 10;
-/// What `statfs` says of ext4, and of its predecessors.
+/// File system type that `statfs` gives for ext4 and its predecessors.
 const EXT4_MAGIC: u16 = 0xef53;
 
-/// The end of a file that is being appended to.
+/// State of the appends to the end of a file.
 #[derive(Default, Debug)]
 pub(super) struct Appends {
-    /// Where the last write ended.
+    /// End of the last write.
     next: u64,
-    /// Bytes of the last writes that lie behind each other.
+    /// Total bytes of the last consecutive writes.
     row_bytes: u64,
     window: Option<Window>,
-    /// The file's, if it was asked for; 0 if it cannot be mapped, or was refused.
+    /// The file's length, if known; 0 if the file cannot be mapped, or mapping was refused.
     length: Option<u64>,
 }
 
 impl Appends {
-    /// Writes, if that needs no call, or some for many writes; `false`: nothing was written.
+    /// Writes through the window, mapping a new one where many writes follow; `false`: no byte was written.
     #[inline]
     pub(super) fn write(&mut self, file: &OwnedFd, offset: u64, bytes: &[u8]) -> bool {
         let length = bytes.len() as u64;
@@ -71,8 +72,8 @@ impl Appends {
         self.window.insert(window).write(offset, bytes)
     }
 
-    /// Forgets what it has seen: before a sync. What was refused may be had after it; what was not is not
-    /// asked again, which would be two calls a commit.
+    /// Unmaps the window and restarts the count of consecutive bytes: before a sync. After a refusal, mapping
+    /// may be tried again. A known length is kept, because asking for it would cost two calls per commit.
     pub(super) fn reset(&mut self) {
         let length = self.length.filter(|bytes| *bytes > 0);
         *self = Appends { next: self.next, length, ..Appends::default() };
@@ -82,26 +83,26 @@ impl Appends {
 #[derive(Debug)]
 struct Window {
     start: NonNull<u8>,
-    /// Where in the file it begins.
+    /// Offset of the window in the file.
     offset: u64,
     bytes: u64,
 }
 
-// SAFETY: the mapping is nobody else's and lives until the drop.
+// SAFETY: the mapping belongs to this value alone and lives until the drop.
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Maps what follows `offset`, which lies in the file.
+    /// Maps the bytes from the page of `offset` on; `offset` lies within the file.
     fn new(file: &OwnedFd, offset: u64, file_bytes: u64) -> rustix::io::Result<Window> {
         let offset = offset - offset % rustix::param::page_size() as u64;
         let bytes = WINDOW_BYTES.min(file_bytes - offset);
         let Ok(size) = usize::try_from(bytes) else { return Err(Errno::NOMEM) };
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: no address is asked for, so no mapping of anybody is replaced.
+        // SAFETY: no address is requested, so no other mapping is replaced.
         let start = unsafe { mmap(std::ptr::null_mut(), size, access, MapFlags::SHARED, file, offset)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let window = Window { start, offset, bytes };
-        // Locked before they are there: none can go in between.
+        // Locked before the pages are populated, so that no page is evicted in between.
         // SAFETY: the range is the mapping just made, and this changes no content.
         unsafe { mlock_with(start.as_ptr().cast(), size, MlockFlags::ONFAULT)? };
         // SAFETY: as above.
@@ -109,14 +110,14 @@ impl Window {
         Ok(window)
     }
 
-    /// Whether all of it lies in the window, and was written.
+    /// Writes `bytes` if all of them lie in the window; `false`: no byte was written.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> bool {
         let Some(at) = offset.checked_sub(self.offset).filter(|at| *at <= self.bytes) else { return false };
         if bytes.len() as u64 > self.bytes - at {
             return false;
         }
-        // SAFETY: `at` and what follows for the length of `bytes` lie in the mapping, by the lines above. No
-        // reference is ever made to what is mapped, so `bytes` is elsewhere.
+        // SAFETY: the bytes from `at` for the length of `bytes` lie in the mapping, by the lines above. No
+        // reference to mapped bytes is ever made, so `bytes` does not overlap them.
         unsafe { copy_in_order(self.start.as_ptr().add(at as usize), bytes) };
         true
     }
@@ -124,26 +125,26 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, whole, and nothing of it is used again. A failure would leave
-        // address space mapped and nothing else.
+        // SAFETY: the whole mapping made in `new`, no part of which is used again. A failure leaves address
+        // space mapped and has no other effect.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes as usize) };
     }
 }
 
-/// Copies from the first byte to the last, by stores that nobody puts in another order; `memcpy` may store
-/// the first bytes last, and what lies behind a hole would pass for damage.
+/// Copies from the first byte to the last, by stores that the compiler does not reorder. `memcpy` may store
+/// the first bytes last, and bytes behind a gap would look like damage.
 ///
 /// # Safety
-/// `to` and what follows for the length of `bytes` can be written, and `bytes` is elsewhere.
+/// The memory from `to` for the length of `bytes` can be written, and `bytes` does not overlap it.
 unsafe fn copy_in_order(to: *mut u8, bytes: &[u8]) {
     let (first, rest) = bytes.split_at(to.align_offset(size_of::<u64>()).min(bytes.len()));
     let (words, last) = rest.as_chunks::<{ size_of::<u64>() }>();
     for (index, byte) in first.iter().enumerate() {
-        // SAFETY: within what the caller gives.
+        // SAFETY: within the memory that the caller guarantees.
         unsafe { to.add(index).write_volatile(*byte) };
     }
     for (index, word) in words.iter().enumerate() {
-        // SAFETY: as above, and aligned, as `first` ends there.
+        // SAFETY: as above, and aligned, because `first` ends at an alignment boundary.
         unsafe {
             to.add(first.len() + index * size_of::<u64>())
                 .cast::<u64>()
@@ -160,12 +161,12 @@ fn row_bytes_min(file_bytes: u64) -> u64 {
     WINDOW_BYTES.min(file_bytes / ROW_PART)
 }
 
-/// The file's length, if a page of it that was made writable once can be written ever after.
+/// The file's length, if its pages stay writable once they were made writable.
 fn mappable_bytes(file: &OwnedFd) -> rustix::io::Result<u64> {
     let is_ext4 = rustix::fs::fstatfs(file)?.f_type == EXT4_MAGIC.into();
     let asked = StatxFlags::SIZE | StatxFlags::DIOALIGN;
     let status = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked)?;
-    // Where reads cannot go past the page cache, data is kept in the journal, or in the inode.
+    // Where direct reads are impossible, data is kept in the journal or in the inode.
     let is_told = status.stx_mask & asked.bits() == asked.bits();
     let is_direct = is_told && status.stx_dio_offset_align > 0;
     let others = StatxAttributes::DAX | StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
@@ -187,7 +188,7 @@ mod tests {
         file.into()
     }
 
-    /// Whether the test's file system, and what it may lock, let it be done.
+    /// Whether the test's file system and its limit of locked memory allow a window.
     fn is_mapped(file: &OwnedFd) -> bool {
         mappable_bytes(file).is_ok_and(|bytes| Window::new(file, 0, bytes).is_ok())
     }
@@ -198,7 +199,7 @@ mod tests {
         bytes
     }
 
-    /// Writes as `storage` does; whether it needed no call.
+    /// Writes as `storage` does. Returns whether it needed no call.
     fn write(appends: &mut Appends, file: &OwnedFd, offset: u64, bytes: &[u8]) -> bool {
         let is_done = appends.write(file, offset, bytes);
         if !is_done {
@@ -207,8 +208,8 @@ mod tests {
         is_done
     }
 
-    /// Writes one behind the other, of all lengths, up to the end of the file: the file has what was written,
-    /// at any time, and no more than a few were calls.
+    /// After consecutive writes of all lengths, up to the end of the file, the file has all written bytes at
+    /// any time. Only a few of the writes were calls.
     #[test]
     fn appended_writes_are_in_the_file() {
         let file = file();
@@ -231,7 +232,7 @@ mod tests {
         assert!(called_bytes <= bytes_of_calls, "{called_bytes}");
     }
 
-    /// Writes here and there, long ones, and what comes after a sync are calls; writes into what is mapped
+    /// Scattered writes, long writes and the first writes after a sync are calls. Writes into a mapped window
     /// are not, wherever they begin.
     #[test]
     fn other_writes_are_calls() {
@@ -272,7 +273,7 @@ mod tests {
         }
     }
 
-    /// What cannot be mapped for writing is not asked for again, and nothing is written.
+    /// A file that cannot be mapped for writing is not asked again, and no byte is written.
     #[test]
     fn what_is_refused_is_a_call() {
         let named = tempfile::NamedTempFile::new().expect("a file");
@@ -289,9 +290,9 @@ mod tests {
 
     const ROLE: &str = "TRINE_WINDOW_COPIES_TO";
 
-    /// A process that ends amid a copy leaves a first part of it, as one that ends amid a call: records of
-    /// one group lie behind each other, and a sound one behind one that is not passes for damage. The child's
-    /// copy ends at a page that was cut off.
+    /// A process that ends during a copy leaves a prefix of it, as one that ends during a call. Records of
+    /// one group are adjacent, and an intact record behind a broken one would look like damage. The child's
+    /// copy ends at a page that was truncated.
     #[test]
     fn a_copy_cut_short_is_a_first_part() {
         use std::os::unix::process::ExitStatusExt;

@@ -1,13 +1,12 @@
-//! The simulated directory: a [`Storage`] that keeps what is durable apart from what is only written.
+//! The simulated directory: a [`Storage`] that keeps durable state apart from unsynced state.
 //!
-//! Tests make one, hand it to a store, plan what goes wrong, crash it, and open the store again. A crash
-//! belongs on a fork, or comes after the store that used the disk is dropped: a dead process must not write
-//! to what its successor reads.
+//! A test makes a disk, opens a store on it, plans failures, crashes it, and opens the store again. Crash a
+//! fork, or drop the store first: a dead process must not write to files that its successor reads.
 //!
-//! 1. What `sync` and `sync_directory` promised survives every crash; what nobody promised survives or not,
+//! 1. State that `sync` and `sync_directory` made durable survives every crash. Other state survives or not,
 //!    page by page and name by name.
 //! 2. Once the process has stopped, every call fails and changes nothing, until `crash`.
-//! 3. The same calls under the same seed and plan do the same, byte for byte.
+//! 3. The same calls under the same seed and plan have the same effects, byte for byte.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,7 +28,8 @@ use super::state::{Asked, Crash, Cut, Extent, PATH, State};
 #[derive(Debug)]
 pub(crate) struct SimDisk {
     state: Mutex<State>,
-    /// Who plans and counts the calls of the machine: itself, or the disk that this is a directory beside of.
+    /// The disk that plans and counts the machine's calls: this disk, or the one that this directory lies
+    /// beside.
     machine: Weak<SimDisk>,
     beside: Mutex<BTreeMap<PathBuf, Arc<SimDisk>>>,
 }
@@ -51,7 +51,7 @@ impl SimDisk {
         SimDisk::machine(State::new(seed), BTreeMap::new())
     }
 
-    /// A machine whose store's directory is in `state`, with directories beside it.
+    /// A machine with the store's directory in `state`, and other directories beside it.
     fn machine(state: State, beside: BTreeMap<PathBuf, State>) -> Arc<SimDisk> {
         Arc::new_cyclic(|machine| {
             let directory = |state, beside| SimDisk {
@@ -65,8 +65,8 @@ impl SimDisk {
         })
     }
 
-    /// A machine of its own in the same state: plan, stopped process and directories beside the store's
-    /// included. Contents are shared until written.
+    /// An independent machine in the same state, including plan, stopped process and the directories beside
+    /// the store's. Contents are shared until written.
     pub(crate) fn fork(&self) -> Arc<SimDisk> {
         let state = self.state.lock().clone();
         let beside = self.beside.lock();
@@ -76,7 +76,7 @@ impl SimDisk {
         )
     }
 
-    /// The directory `path` beside the store's; it is empty and not there before it is made.
+    /// The directory `path` beside the store's. A new one is empty and does not exist until it is created.
     pub(crate) fn directory_beside(&self, path: &Path) -> Arc<SimDisk> {
         let mut beside = self.beside.lock();
         let disk = beside.entry(path.to_owned()).or_insert_with(|| {
@@ -100,13 +100,13 @@ impl SimDisk {
         Some((index, verdict))
     }
 
-    /// Ends the process, and perhaps the machine; then the disk is as the next process finds it, and nothing
-    /// is planned.
+    /// Ends the process, and perhaps the machine. The disk is then as the next process finds it, with no
+    /// plan.
     pub(crate) fn crash(&self, crash: Crash, seed: u64) {
         self.crash_by(crash, Cut::Any, seed);
     }
 
-    /// The same, with a power cut of one kind.
+    /// As [`SimDisk::crash`], with a power cut of one kind.
     pub(crate) fn crash_by(&self, crash: Crash, cut: Cut, seed: u64) {
         self.state.lock().crash(crash, cut, seed);
         for (index, disk) in self.beside.lock().values().enumerate() {
@@ -114,13 +114,13 @@ impl SimDisk {
         }
     }
 
-    /// Of all that a process that opens the store can see but the boot: equal ones hold the same.
+    /// Hash of all state visible to a process that opens the store, except the boot id.
     #[cfg(test)]
     pub(crate) fn fingerprint(&self) -> u64 {
         self.state.lock().fingerprint()
     }
 
-    /// Kills the process: what `drop_it` drops reaches the disk no more. What is planned stays so.
+    /// Kills the process: writes by the destructors of `drop_it` do not reach the disk. The plan stays.
     #[cfg(test)]
     pub(crate) fn kill(&self, drop_it: impl FnOnce()) {
         self.state.lock().is_stopped = true;
@@ -128,7 +128,7 @@ impl SimDisk {
         self.state.lock().end_process();
     }
 
-    /// From now on goes wrong what `plan` says, and nothing planned before.
+    /// Replaces the plan by `plan`.
     pub(crate) fn plan(&self, plan: Plan) {
         self.state.lock().plan = plan;
     }
@@ -138,12 +138,12 @@ impl SimDisk {
         self.state.lock().is_stopped
     }
 
-    /// Calls that reached the disk so far, the one that stopped the process included and none after it.
+    /// Calls that reached the disk so far, including the call that stopped the process and none after it.
     pub(crate) fn calls(&self) -> u64 {
         self.state.lock().calls_count
     }
 
-    /// Keeps a log from now on.
+    /// Logs all calls from now on.
     pub(crate) fn start_log(&self) {
         self.state.lock().log = Some(Vec::new());
     }
@@ -153,17 +153,17 @@ impl SimDisk {
         self.state.lock().log.clone().unwrap_or_default()
     }
 
-    /// Bytes that all files may have together; `None`: any number.
+    /// Sets the limit of the total size of all files; `None`: no limit.
     pub(crate) fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
         self.state.lock().capacity_bytes = capacity_bytes;
     }
 
-    /// Bytes that all files have together.
+    /// Total size of all files.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.state.lock().used_bytes()
     }
 
-    /// A file's bytes, past every plan and count.
+    /// A file's bytes; bypasses plan and counts.
     pub(crate) fn contents(&self, file: FileName) -> Option<Vec<u8>> {
         let state = self.state.lock();
         let inode = &state.inodes[state.names.get(&file)?];
@@ -172,7 +172,8 @@ impl SimDisk {
         Some(bytes)
     }
 
-    /// Makes, replaces or (with `None`) removes a file, durably and past every plan and count: for damage.
+    /// Creates, replaces or (with `None`) removes a file, durably and bypassing plan and counts: for
+    /// simulating damage.
     pub(crate) fn set_contents(&self, file: FileName, bytes: Option<&[u8]>) {
         let mut state = self.state.lock();
         state.sync_names();
@@ -188,24 +189,24 @@ impl SimDisk {
         state.sync_names();
     }
 
-    /// Puts a name that is not ours into the directory.
+    /// Puts a foreign name into the directory.
     #[cfg(test)]
     pub(crate) fn add_foreign(&self, name: &str) {
         self.state.lock().foreign_names.insert(name.to_owned());
     }
 
-    /// From now on a read of a table that could not be direct is a mistake of who reads: its place and its
-    /// buffers are to be aligned.
+    /// From now on a read of a table that could not be direct panics: its offset and its buffers must be
+    /// aligned.
     pub(crate) fn demand_alignment(&self) {
         self.state.lock().is_alignment_demanded = true;
     }
 
-    /// No more: whoever looks into damaged files reads them as he likes.
+    /// Lifts the demand for alignment, for readers of damaged files.
     pub(crate) fn take_any_alignment(&self) {
         self.state.lock().is_alignment_demanded = false;
     }
 
-    /// Counts, logs and judges a call, and lets `effect` have it.
+    /// Counts, logs and judges a call, and runs `effect` unless the verdict prevents it.
     fn call<T>(&self, asked: &Asked<'_>, effect: impl FnOnce(&mut State, Extent) -> Result<T>) -> Result<T> {
         let Some((index, verdict)) = self.judge(asked) else { return Err(asked.stopped()) };
         let (result, outcome) = self.state.lock().act(asked, verdict, effect);
@@ -302,7 +303,7 @@ impl Storage for SimDisk {
 
     fn start_writeback(&self, file: FileName, offset: u64, bytes: u64) {
         let asked = Asked { offset, bytes, ..Asked::of_file(Operation::StartWriteback, file) };
-        // A hint never fails; a process that stops here hears of it at its next call.
+        // A hint never fails. A process that stops here gets the error at its next call.
         let _ = self.call(&asked, |_, _| Ok(()));
     }
 

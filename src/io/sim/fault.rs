@@ -1,12 +1,12 @@
-//! When a simulated call fails or the process stops, and the log of calls.
+//! Planned failures of simulated calls, planned stops of the process, and the log of calls.
 //!
-//! It decides and counts; what a failure does to the disk is the disk's business. Plain data, no locks.
+//! A plan decides and counts; `state` applies the effects of a failure to the disk. Plain data, no locks.
 
 use std::fmt;
 
 use crate::base::id::{FileKind, FileName};
 
-/// What a store does with a disk: a call that may be made to fail, or be the last one.
+/// A call by a store to a disk. It may be made to fail, or to be the last one.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -36,9 +36,9 @@ pub enum Operation {
     Read,
     /// Writes to a file.
     Write,
-    /// Starts writing back, and does not wait.
+    /// Starts writeback, without waiting.
     StartWriteback,
-    /// Gives pages of a file back to the file system.
+    /// Returns pages of a file to the file system.
     PunchHole,
     /// Makes a file's bytes durable.
     Sync,
@@ -46,7 +46,7 @@ pub enum Operation {
     Length,
     /// Gives a file another name.
     Rename,
-    /// Gives a file a name in another directory too.
+    /// Gives a file a name in another directory as well.
     Link,
     /// Removes a file.
     Remove,
@@ -57,16 +57,16 @@ pub enum Operation {
 /// A call that reached the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
-    /// The first is 0.
+    /// Index of the call; the first is 0.
     pub(crate) index: u64,
     pub(crate) operation: Operation,
-    /// None for those of the directory.
+    /// `None` for a call on the directory.
     pub(crate) file: Option<FileName>,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// Of what was written, so that two logs are the same only if the bytes are.
+    /// Checksum of the written bytes, so that two logs are equal only if the bytes are.
     pub(crate) checksum: u32,
-    /// What came of it: "ok", "error", or where a plan stepped in.
+    /// Outcome: "ok", "error", or the step of the plan that intervened.
     pub(crate) outcome: &'static str,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// Where in a call the process stops.
+/// The moment of a call at which the process stops.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -106,13 +106,13 @@ impl fmt::Display for Call {
 pub enum Stop {
     /// Nothing of the call is done.
     Before,
-    /// A write is done in part; what has no parts is done or not.
+    /// A write is partly done. A call without parts is done or not.
     Amid,
-    /// All of it is done, and nobody hears of it.
+    /// All of the call is done, but it returns an error.
     After,
 }
 
-/// What a failing call answers. A sync answers `Io` also for a full disk, and when it is interrupted.
+/// The error of a failing call. A sync returns `Io` also for a full disk, and when it is interrupted.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -131,11 +131,11 @@ pub enum Failure {
     Io,
     /// The disk is full; a write may have been done in part.
     Full,
-    /// The system has no descriptor left for it: nothing of it is done.
+    /// The process has no file descriptor left: the call has no effect.
     NoDescriptor,
-    /// The file system has become read-only: nothing of a call that changes something is done.
+    /// The file system has become read-only: a call that would change it has no effect.
     ReadOnly,
-    /// A sync is interrupted, and may have been done in part. Other calls are made again when they are.
+    /// A sync is interrupted, and may have been partly done. Other calls are repeated when interrupted.
     Interrupted,
 }
 
@@ -160,7 +160,7 @@ pub enum Repeat {
     Always,
 }
 
-/// What a failed sync leaves of the pages that it lost.
+/// State of the pages that a failed sync lost.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -183,7 +183,7 @@ pub enum FailedSync {
     Reverted,
 }
 
-/// Which calls are meant: all, but for what is named.
+/// Selects calls by operation and kind of file; `None` selects all.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Select {
     pub(crate) operation: Option<Operation>,
@@ -203,7 +203,7 @@ impl Select {
     }
 }
 
-/// What happens to one call.
+/// A plan's decision about one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Go,
@@ -214,16 +214,15 @@ pub(super) enum Verdict {
 #[derive(Clone, Debug)]
 struct Fault {
     select: Select,
-    /// Calls of `select` still let through.
+    /// Calls of `select` still to be let through.
     left_count: u64,
     verdict: Verdict,
     repeat: Repeat,
-    /// Once it has come, it takes the calls alike only.
+    /// After the fault has struck once, it selects only calls of the same operation.
     narrows: bool,
 }
 
-/// What goes wrong, and when. Counted from the moment it is given to the disk; the end of a crash is the end
-/// of it.
+/// Planned failures. Calls are counted from the moment the disk gets the plan. A crash ends the plan.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Plan {
     faults: Vec<Fault>,
@@ -236,18 +235,18 @@ impl Plan {
         Plan::default().and(Select::ANY, index, Verdict::Stop(stop), Repeat::Once)
     }
 
-    /// Of the calls that `select` takes, the one with this index fails, and with `Always` all after it.
+    /// Fails the call with this index among those that `select` takes; with `Always` also all calls after it.
     #[cfg(test)]
     pub(crate) fn fail(select: Select, index: u64, failure: Failure, repeat: Repeat) -> Plan {
         Plan::default().and_fail(select, index, failure, repeat)
     }
 
-    /// As [`Plan::fail`], beside what is planned already.
+    /// As [`Plan::fail`], in addition to the faults planned already.
     pub(crate) fn and_fail(self, select: Select, index: u64, failure: Failure, repeat: Repeat) -> Plan {
         self.and(select, index, Verdict::Fail(failure), repeat)
     }
 
-    /// As [`Plan::and_fail`] of any call, and after it every one of the same operation.
+    /// As [`Plan::and_fail`] for any call, and then for every later call of the same operation.
     #[cfg(test)]
     pub(crate) fn and_fail_alike(mut self, index: u64, failure: Failure) -> Plan {
         let (verdict, repeat) = (Verdict::Fail(failure), Repeat::Always);
@@ -268,8 +267,8 @@ impl Plan {
         self.failed_sync
     }
 
-    /// Judges the next call. Of several faults that meet in it the first planned decides; the others count
-    /// it.
+    /// Judges the next call. If several faults apply to it, the first planned decides; the others count the
+    /// call.
     pub(super) fn judge(&mut self, operation: Operation, file: Option<FileName>) -> Verdict {
         let mut verdict = Verdict::Go;
         self.faults.retain_mut(|fault| {
@@ -296,7 +295,7 @@ impl Plan {
 mod tests {
     use super::*;
 
-    /// Faults count their own calls only, once or for ever.
+    /// Faults count only the calls they select, and strike once or always.
     #[test]
     fn faults_count_what_they_select() {
         let log = Some(FileName::new(FileKind::Log, 1));
@@ -321,7 +320,7 @@ mod tests {
         assert_eq!(verdicts, [Verdict::Go, Verdict::Go, Verdict::Stop(Stop::Amid), Verdict::Go]);
     }
 
-    /// A call prints as one line that says what, where and what came of it.
+    /// A call prints as one line with operation, file, position and outcome.
     #[test]
     fn calls_print_as_one_line() {
         let file = Some(FileName::STORE);

@@ -1,13 +1,13 @@
-//! One simulated file: what is durable, what a reader sees, and the writes between the two.
+//! One simulated file: its durable bytes, the bytes a reader sees, and the writes between the two.
 //!
-//! It has no name; a directory of `disk` gives it some. Plain data, no locks; choices come from the generator
-//! handed in.
+//! An inode has no name; a directory of `disk` gives it names. Plain data, no locks. Choices come from the
+//! generator passed in.
 //!
-//! 1. `sync` makes what a reader sees durable, but for pages that a failed sync has lost and nobody wrote
-//!    again.
-//! 2. After a power cut a page with unsynced writes holds its durable bytes, or those with some first writes
-//!    applied, the next perhaps in part. Bytes that no unsynced write touched stay, but past the durable
-//!    length anything may stand.
+//! 1. `sync` makes the bytes a reader sees durable, except pages that a failed sync lost and that were not
+//!    written again.
+//! 2. After a power cut a page with unsynced writes holds its durable bytes with a prefix of those writes
+//!    applied; the next write may be applied in part. Bytes that no unsynced write touched stay. Past the
+//!    durable length any bytes may appear.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +21,10 @@ use super::pages::{Content, PAGE_BYTES, Page, is_zero, pieces};
 use super::random::SimRng;
 use super::state::Cut;
 
-/// A device writes at least this much at once, in bytes; though not even that whole, in the worst case.
+/// Sector: the unit in which a device writes, in bytes. In the worst case even a sector is written in part.
 const SECTOR_BYTES: usize = 512;
 
-/// A write, or the part of one, within a page.
+/// A write, or its part within one page.
 #[derive(Clone, Debug)]
 struct PageWrite {
     start: usize,
@@ -53,7 +53,7 @@ impl PageWrite {
     }
 }
 
-/// What a power cut does to one page.
+/// The effect of a power cut on one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Lost,
@@ -66,13 +66,13 @@ enum Fate {
 pub(super) struct Inode {
     now: Content,
     durable: Content,
-    /// By page, in the order written.
+    /// Unsynced writes by page, in the order written.
     unsynced: BTreeMap<u64, Vec<PageWrite>>,
     /// Lengths the file grew to since its last sync.
     unsynced_lengths: Vec<u64>,
-    /// Pages clean to the simulated kernel that never reached the disk.
+    /// Pages that are clean in the simulated page cache but never reached the disk.
     lost: BTreeSet<u64>,
-    /// Pages that take no room until they are written again. A power cut forgets them.
+    /// Punched pages, which take no space until they are written again. A power cut forgets them.
     holes: BTreeSet<u64>,
     is_poisoned: bool,
 }
@@ -90,12 +90,12 @@ impl Inode {
         self.now.length()
     }
 
-    /// What it takes on the disk.
+    /// Space that the file takes on the disk.
     pub(super) fn held_bytes(&self) -> u64 {
         self.length() - (self.holes.len() * PAGE_BYTES) as u64
     }
 
-    /// Zeros that take no room.
+    /// Makes the pages zeros that take no space.
     pub(super) fn punch_hole(&mut self, pages: std::ops::Range<u64>) {
         for page in pages {
             self.write(page * PAGE_BYTES as u64, &[0; PAGE_BYTES]);
@@ -107,7 +107,7 @@ impl Inode {
         self.now.read(offset, buffer)
     }
 
-    /// Pages a device might still hold after the file is gone.
+    /// Pages that a device may still hold after the file is removed.
     pub(super) fn pages(&self) -> impl Iterator<Item = &Page> {
         self.now.pages()
     }
@@ -116,7 +116,7 @@ impl Inode {
         self.is_poisoned
     }
 
-    /// The process that saw the sync fail is gone.
+    /// The process that saw the sync fail has ended.
     pub(super) fn forget_poison(&mut self) {
         self.is_poisoned = false;
     }
@@ -127,7 +127,7 @@ impl Inode {
             self.holes.remove(&piece.page);
             self.now.write(piece.page, piece.start, bytes);
             let write = if self.lost.remove(&piece.page) {
-                // The page is dirty again as a whole, with what a failed sync lost.
+                // The whole page is dirty again, including the bytes that a failed sync lost.
                 PageWrite::new(0, self.now.page_bytes(piece.page))
             } else {
                 PageWrite::new(piece.start, bytes)
@@ -149,7 +149,7 @@ impl Inode {
         self.unsynced_lengths.clear();
     }
 
-    /// A sync that fails: some pages reach the disk, the others are clean all the same.
+    /// A sync that fails: some pages reach the disk, the others are marked clean without reaching it.
     pub(super) fn fail_sync(&mut self, variant: FailedSync, rng: &mut SimRng) {
         self.is_poisoned = true;
         for page in std::mem::take(&mut self.unsynced).into_keys() {
@@ -163,18 +163,18 @@ impl Inode {
         }
     }
 
-    /// A power cut changes nothing of it.
+    /// Whether a power cut would change no bytes of the file.
     pub(super) fn is_durable(&self) -> bool {
         self.unsynced.is_empty() && self.unsynced_lengths.is_empty() && self.lost.is_empty()
     }
 
-    /// Adds what a reader sees to a checksum.
+    /// Adds the bytes a reader sees to a checksum.
     #[cfg(test)]
     pub(super) fn add_to(&self, sum: &mut Xxh3) {
         self.now.add_to(sum);
     }
 
-    /// What a power cut leaves. `stale` are pages of files long gone.
+    /// Reduces the file to its state after a power cut. `stale` are pages of removed files.
     pub(super) fn cut_power(&mut self, cut: Cut, rng: &mut SimRng, stale: &[Page]) {
         let length = match rng.below(4) {
             _ if cut != Cut::Any => self.now.length(),
@@ -198,7 +198,7 @@ impl Inode {
                 (Fate::Independent, 1) if cut == Cut::Any => Fate::Kept,
                 (fate, _) => fate,
             };
-            // How many writes came through whole, and the one that came through in part.
+            // The number of writes that are applied whole, and the write that is applied in part.
             let whole_count = match fate {
                 Fate::Lost => 0,
                 Fate::Kept => writes.len(),
@@ -224,7 +224,8 @@ impl Inode {
         };
     }
 
-    /// Past the old length the length may have grown before the data: zeros, noise or somebody's old bytes.
+    /// Past the durable length, the length may have grown before the data: zeros, noise or a removed file's
+    /// bytes.
     fn lay_stale(&mut self, page: u64, grown_from: u64, rng: &mut SimRng, stale: &[Page]) {
         let start = grown_from.saturating_sub(page * PAGE_BYTES as u64);
         if start >= PAGE_BYTES as u64 {
@@ -246,7 +247,7 @@ impl Inode {
     }
 }
 
-/// Applies a part of one write: its first or last bytes, or some of its sectors.
+/// Applies part of one write: its first or last bytes, or some of its sectors.
 fn tear(content: &mut Content, page: u64, write: &PageWrite, rng: &mut SimRng) {
     let bytes = write.bytes();
     let cut = rng.index(bytes.len() + 1);

@@ -1,20 +1,20 @@
-//! A machine that does not exist: disk, threads, clock and randomness from a seed.
+//! A simulated machine: disk, threads, clock and randomness from a seed.
 //!
-//! It is for tests of the store: a whole store runs in it on one thread, every step decided by seeds, so that
-//! a failure is replayed from its number. It is not a model of performance, and nothing of it is in a release
-//! build without the feature `sim`. Everything here is deterministic: ordered maps, no address, no real time.
-//! One thread drives one simulated machine; the locks are there for the traits' sake.
+//! For tests of the store: a whole store runs on it in one thread. Seeds decide every step, so a failure can
+//! be replayed from its seed. It is not a model of performance. A release build without the feature `sim` has
+//! none of it. Everything here is deterministic: ordered maps, no addresses, no real time. One thread drives
+//! one simulated machine; the locks exist only because the traits require them.
 //!
-//! - `disk`: a directory with what is durable apart from what is only written, and crashes. `state`: what it
-//!   is made of. `inode`: one file of it.
-//!   `pages`: sparse bytes. `fault`: when a call fails or the process stops, and the log of calls.
+//! - `disk`: a directory that keeps durable state apart from unsynced state, and crashes. `state`: the disk's
+//!   data. `inode`: one file. `pages`: sparse bytes. `fault`: planned failures and stops, and the log of
+//!   calls.
 //! - `reader`: reads in flight that end in any order.
-//! - `threads`: workers by turns, and the clock they share. `random`: the generator behind all of it.
+//! - `threads`: workers that take turns, and the clock they share. `random`: the generator of all choices.
 //!
 //! ```text
 //! let disk = SimDisk::new(seed);                      run the store on sim_env(&disk, seed)
 //! disk.plan(Plan::stop(Stop::Before, 17));            ... its 18th call and every one after it fails
-//! let after = disk.fork();                            what a crash there leaves, again and again
+//! let after = disk.fork();                            a copy to crash, as often as needed
 //! after.crash(Crash::Power, other_seed);              reopen the store on sim_env(&after, seed)
 //! ```
 

@@ -1,9 +1,10 @@
-//! Sparse bytes: 4 KiB pages, those of zeros not stored, shared between copies until written.
+//! Sparse bytes in 4 KiB pages. Pages of zeros are not stored; stored pages are shared between copies until
+//! written.
 //!
-//! It knows nothing of durability: an inode has two of these. Plain data, no locks.
+//! Durability is not handled here: an inode has two contents. Plain data, no locks.
 //!
-//! 1. A page that is stored has a byte that is not zero.
-//! 2. Bytes past the length may be stored; a read does not see them.
+//! 1. A stored page has a byte that is not zero.
+//! 2. Bytes past the length may be stored; a read does not return them.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +13,14 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::base::sync::Arc;
 
-/// A page of the simulated page cache, in bytes: what is lost or kept as a whole.
+/// Size of a page of the simulated page cache, in bytes: the unit that is lost or kept.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 pub(super) type Page = Arc<[u8; PAGE_BYTES]>;
 
 static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 
-/// Whether all of at most a page's bytes are zero.
+/// Whether all of `bytes`, at most a page, are zero.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
     bytes == &ZEROS[..bytes.len()]
 }
@@ -36,12 +37,12 @@ impl Content {
         self.length
     }
 
-    /// Grows to `length` if it is shorter.
+    /// Grows to `length` if the content is shorter.
     pub(super) fn grow(&mut self, length: u64) {
         self.length = self.length.max(length);
     }
 
-    /// Cuts or extends to `length`; nothing is stored past it.
+    /// Truncates or extends to `length`; no bytes stay stored past it.
     pub(super) fn set_length(&mut self, length: u64) {
         self.length = length;
         let (last, kept_bytes) = (length / PAGE_BYTES as u64, (length % PAGE_BYTES as u64) as usize);
@@ -55,12 +56,12 @@ impl Content {
         self.pages.get(&index)
     }
 
-    /// The page's bytes, also of one that is not stored.
+    /// The page's bytes, zeros for a page that is not stored.
     pub(super) fn page_bytes(&self, index: u64) -> &[u8; PAGE_BYTES] {
         self.pages.get(&index).map_or(&ZEROS, |page| page)
     }
 
-    /// All pages stored.
+    /// All stored pages.
     pub(super) fn pages(&self) -> impl Iterator<Item = &Page> {
         self.pages.values()
     }
@@ -75,7 +76,7 @@ impl Content {
         }
     }
 
-    /// Makes the page the same as that of `other`.
+    /// Copies the page from `other`.
     pub(super) fn copy_page(&mut self, index: u64, other: &Content) {
         match other.page(index) {
             Some(page) => self.pages.insert(index, Arc::clone(page)),
@@ -95,7 +96,7 @@ impl Content {
         }
     }
 
-    /// Fills `buffer` from `offset` to the end of the content at most, and gives how much.
+    /// Fills `buffer` from `offset`, up to the end of the content, and returns the number of bytes.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let left_bytes = self.length.saturating_sub(offset);
         let bytes = left_bytes.min(buffer.len() as u64) as usize;
@@ -107,17 +108,17 @@ impl Content {
     }
 }
 
-/// The part of a run of bytes that lies in one page.
+/// The part of a byte range that lies in one page.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) page: u64,
     /// Offset in the page.
     pub(super) start: usize,
-    /// Where in the run.
+    /// Position in the byte range.
     pub(super) range: std::ops::Range<usize>,
 }
 
-/// Cuts `bytes` bytes at `offset` at the page boundaries.
+/// Splits the `bytes` bytes at `offset` at the page boundaries.
 pub(super) fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = Piece> {
     let mut done_bytes = 0;
     std::iter::from_fn(move || {
@@ -143,7 +144,7 @@ mod tests {
         content.grow(offset + bytes.len() as u64);
     }
 
-    /// Zero pages cost nothing, and a page zeroed again costs nothing again.
+    /// Pages of zeros are not stored, including pages that are zeroed again.
     #[test]
     fn zero_pages_are_not_stored() {
         let mut content = Content::default();
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(content.pages().count(), 0);
     }
 
-    /// What is cut off does not come back when the content grows again.
+    /// Truncated bytes read as zeros when the content grows again.
     #[test]
     fn cut_bytes_are_gone() {
         let mut content = Content::default();

@@ -1,4 +1,4 @@
-//! The generator behind every choice of the simulator; tests may use it too. Not for secrets.
+//! The generator of every choice in the simulator. Tests may use it too. Not for secrets.
 //!
 //! xoshiro256** seeded by SplitMix64 (Blackman and Vigna, "Scrambled linear pseudorandom number generators",
 //! 2021), as published: small, and the same on every machine.
@@ -7,7 +7,7 @@ use crate::base::sync::Mutex;
 
 use super::super::env::Random;
 
-/// A stream of numbers decided by its seed.
+/// A random stream determined by its seed.
 #[derive(Clone, Debug)]
 pub(crate) struct SimRng {
     state: [u64; 4],
@@ -27,7 +27,7 @@ impl SimRng {
         result
     }
 
-    /// One of `0..bound`; the bias of at most `bound` / 2^64 does not matter here.
+    /// A number in `0..bound`; its bias of at most `bound` / 2^64 does not matter here.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -36,12 +36,12 @@ impl SimRng {
         ((u128::from(self.u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// One of the indices of something with `count` of them.
+    /// A random index below `count`.
     pub(crate) fn index(&mut self, count: usize) -> usize {
         self.below(count as u64) as usize
     }
 
-    /// True once in `count` times.
+    /// True with probability 1 / `count`.
     pub(crate) fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
@@ -81,7 +81,7 @@ impl Random for SimRandom {
 mod tests {
     use super::*;
 
-    /// A seed decides everything, and two seeds have nothing in common.
+    /// A seed determines all numbers, and two seeds give different numbers.
     #[test]
     fn seeds_decide() {
         let stream = |seed| {

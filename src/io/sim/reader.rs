@@ -1,9 +1,8 @@
-//! Reads in flight on the simulated disk: they end in an order that the seed decides, some at once and some
-//! late, and some short.
+//! Reads in flight on the simulated disk. The seed decides their order, and the reads that end short.
 //!
-//! Each is one call of the disk, made when it ends, or two where it ends short: planned failures hit it then.
-//! Some waits end before any read has, as if the bell were rung. One borrowing of four is refused its ring,
-//! and reads one after another. One thread.
+//! Each read is one call of the disk, made when the read ends, or two calls if it ends short. Planned
+//! failures apply to those calls. Some waits end before any read has ended, as if the bell were rung. One
+//! `borrow` in four gets no ring, but a reader that does one read after another. One thread.
 
 use crate::base::few::Few;
 use crate::base::sync::Arc;
@@ -14,13 +13,13 @@ use super::disk::SimDisk;
 use super::random::SimRng;
 
 const ROOM: usize = 128;
-/// One borrowing of so many finds no ring.
+/// One `borrow` in this many gets no ring.
 const REFUSED_ONE_IN: u64 = 4;
-/// One read of so many ends short,
+/// One read in this many ends short.
 const SHORT_ONE_IN: u64 = 8;
-/// after some whole units, or none as one that is cancelled.
+/// Length of a short read is a multiple of this, in bytes; 0 as for a cancelled read.
 const UNIT_BYTES: usize = 512;
-/// One wait of so many that a bell may end is ended.
+/// One interruptible wait in this many ends as if the bell were rung.
 const RUNG_ONE_IN: u64 = 4;
 
 /// See the module.
@@ -39,7 +38,7 @@ impl SimReader {
         Box::new(SimReader { disk, rng, in_flight: Vec::new() })
     }
 
-    /// As a kernel may: it ends after some of its bytes, and a plain read brings the rest.
+    /// A short read, as a kernel may do it: the read ends early, and a plain read gets the rest.
     fn perform_short(&mut self, request: Request) -> Completed {
         let Request { file, offset, mut target } = request;
         let units = target.buffers().iter().map(|buffer| buffer.len()).sum::<usize>() / UNIT_BYTES;
@@ -58,7 +57,7 @@ impl SimReader {
     }
 }
 
-/// The first bytes of the buffers.
+/// The first `bytes` bytes of the buffers.
 fn firsts(buffers: Few<&mut [u8]>, bytes: usize) -> Few<&mut [u8]> {
     let mut left = bytes;
     buffers

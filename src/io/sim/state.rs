@@ -1,6 +1,6 @@
-//! What a simulated disk is made of, and what calls, failures and crashes do to it.
+//! The data of a simulated disk, and the effects of calls, failures and crashes on it.
 //!
-//! It is not the [`Storage`](super::super::storage::Storage): `disk` is, and holds one of these under its
+//! This is not the [`Storage`](super::super::storage::Storage): `disk` is, and holds one state under its
 //! lock. Plain data: a copy is a fork. The invariants are those of `disk`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,16 +19,16 @@ use super::inode::Inode;
 use super::pages::{PAGE_BYTES, Page};
 use super::random::SimRng;
 
-/// Pages of removed files kept, to turn up where a file has grown and its data was lost.
+/// Pages of removed files that are kept, to appear where a file has grown and its data was lost.
 const STALE_PAGES_COUNT_MAX: usize = 32;
 
-/// What direct reads want of places, lengths and addresses.
+/// Alignment that direct reads require of offsets, lengths and addresses.
 const DIRECT_ALIGNMENT: usize = 512;
 
 /// The directory's name in errors.
 pub(super) const PATH: &str = "simulated";
 
-/// How the process ends.
+/// The end of the process.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -44,30 +44,30 @@ pub(super) const PATH: &str = "simulated";
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
-    /// Killed: what was written stays in the page cache, still not durable.
+    /// The process is killed: its writes stay in the page cache, still not durable.
     Process,
-    /// With the machine: what was not synced survives or not.
+    /// The machine loses power: unsynced writes survive or not.
     Power,
 }
 
-/// What a power cut does to what was not synced.
+/// The effect of a power cut on unsynced state.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests of the store want cuts of one kind"))]
 pub(crate) enum Cut {
-    /// Anything.
+    /// Any of the effects below, mixed.
     #[default]
     Any,
-    /// Pages are kept up to some write to each, which is torn.
+    /// Of each page a prefix of the writes is kept, and the next write is torn.
     Torn,
-    /// Pages are kept or lost, each for itself; names are kept.
+    /// Each page is kept or lost independently; names are kept.
     Pages,
-    /// Lengths are kept and pages lost: anything stands where a file has grown.
+    /// Lengths are kept and pages lost: any bytes may appear where a file has grown.
     Stale,
-    /// Names are kept or lost, each for itself; pages are kept.
+    /// Each name is kept or lost independently; pages are kept.
     Names,
 }
 
-/// A change of names that no `sync_directory` has made durable.
+/// A change of names that no `sync_directory` has made durable yet.
 #[derive(Clone, Debug)]
 enum Change {
     Create(FileName, u64),
@@ -85,13 +85,14 @@ enum Lock {
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) rng: SimRng,
-    /// For the order of reads in flight: apart, so that how a caller reads changes no crash.
+    /// For the order of reads in flight. It is separate, so that a caller's way of reading does not change
+    /// crashes.
     pub(super) reader_rng: SimRng,
     pub(super) has_directory: bool,
     pub(super) has_durable_directory: bool,
     pub(super) inodes: BTreeMap<u64, Arc<Inode>>,
     pub(super) inode_next: u64,
-    /// Names as the process sees them, to inodes.
+    /// Names as the process sees them, with their inodes.
     pub(super) names: BTreeMap<FileName, u64>,
     pub(super) durable_names: BTreeMap<FileName, u64>,
     changes: Vec<Change>,
@@ -101,7 +102,7 @@ pub(super) struct State {
     pub(super) boot_id: u128,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) stale: Vec<Page>,
-    /// Files that were given a second name.
+    /// Files that have a second name.
     pub(super) linked: BTreeSet<FileName>,
     pub(super) plan: Plan,
     pub(super) is_stopped: bool,
@@ -111,14 +112,14 @@ pub(super) struct State {
     pub(super) is_alignment_demanded: bool,
 }
 
-/// How much of a call is done.
+/// How much of a call takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Extent {
     Whole,
     Part,
 }
 
-/// A call before it is judged.
+/// A call before its verdict.
 pub(super) struct Asked<'a> {
     pub(super) operation: Operation,
     pub(super) file: Option<FileName>,
@@ -136,7 +137,7 @@ impl Asked<'_> {
         Asked { file: Some(file), ..Asked::of_directory(operation) }
     }
 
-    /// The word in errors.
+    /// The operation's name in errors.
     fn word(&self) -> &'static str {
         match self.operation {
             Operation::CreateDirectory | Operation::Create => "create",
@@ -225,11 +226,11 @@ impl State {
                 Err(error) => (Err(error), "error"),
             },
             Verdict::Stop(stop) => {
-                // What comes of the effect nobody is there to hear.
+                // Results of `effect` are dropped here, because the process has ended.
                 let outcome = match stop {
                     Stop::Before => "stopped before",
                     Stop::Amid if has_parts => {
-                        // The process is gone: nobody hears the outcome.
+                        // The process has ended: no caller gets the result.
                         let _ = run(self, Extent::Part);
                         "stopped amid"
                     }
@@ -246,7 +247,7 @@ impl State {
             Verdict::Fail(failure) => {
                 let is_begun = failure != Failure::NoDescriptor;
                 if has_parts && is_begun && failure != Failure::ReadOnly {
-                    // The failure that was planned is the one reported.
+                    // The planned failure is the one reported.
                     let _ = run(self, Extent::Part);
                 }
                 if is_begun {
@@ -257,7 +258,7 @@ impl State {
         }
     }
 
-    /// What every call needs of its arguments.
+    /// Checks the arguments of a call of any operation.
     fn check(&self, asked: &Asked<'_>) -> Result<()> {
         let needs_directory = !matches!(asked.operation, Operation::CreateDirectory | Operation::Exists);
         if needs_directory && !self.has_directory {
@@ -313,7 +314,8 @@ impl State {
         Ok(())
     }
 
-    /// Of all that a process that opens the store can see but the boot: names, lengths and bytes.
+    /// Hash of all state visible to a process that opens the store, except the boot id: names, lengths and
+    /// bytes.
     #[cfg(test)]
     pub(super) fn fingerprint(&self) -> u64 {
         let mut sum = Xxh3::new();
@@ -326,7 +328,7 @@ impl State {
         sum.digest()
     }
 
-    /// Gives a name to a file of another directory. Neither writes to it any more.
+    /// Gives a name to a file of another directory. Neither directory writes to the file any more.
     pub(super) fn link(&mut self, asked: &Asked<'_>, file: FileName, inode: Arc<Inode>) -> Result<()> {
         if self.names.contains_key(&file) {
             return Err(asked.io(io::ErrorKind::AlreadyExists));
@@ -339,7 +341,7 @@ impl State {
         Ok(())
     }
 
-    /// A directory of the same machine that is not there yet.
+    /// Another directory of the same machine, which does not exist yet.
     pub(super) fn beside(&mut self) -> State {
         let is_alignment_demanded = self.is_alignment_demanded;
         State { boot_id: self.boot_id, is_alignment_demanded, ..State::new(self.rng.u64()) }
@@ -350,7 +352,8 @@ impl State {
     }
 
     /// # Panics
-    /// If a table is read where or into what no direct read can, and that matters.
+    /// If alignment is demanded and a table is read at an offset, or into a buffer, that a direct read cannot
+    /// use.
     pub(super) fn check_alignment(&self, asked: &Asked<'_>, buffer: &[u8]) {
         if self.is_alignment_demanded && asked.file.is_some_and(|file| file.kind == FileKind::Table) {
             let numbers = [asked.offset as usize, buffer.len(), buffer.as_ptr() as usize];
@@ -382,7 +385,7 @@ impl State {
         if is_full { Err(Error::Full { file: asked.name() }) } else { Ok(()) }
     }
 
-    /// Zeros, which a power cut takes back or not, as it does writes.
+    /// Writes zeros. A power cut may undo them, as it may undo writes.
     pub(super) fn punch_hole(&mut self, asked: &Asked<'_>) -> Result<bool> {
         let inode = self.inode(asked)?;
         if asked.file.is_some_and(|file| self.linked.contains(&file)) {
@@ -448,7 +451,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes the names durable as they are, and lets go of files that have none.
+    /// Makes the current names durable, and drops files that have none.
     pub(super) fn sync_names(&mut self) {
         self.has_durable_directory = self.has_directory;
         self.durable_names = self.names.clone();
@@ -473,7 +476,7 @@ impl State {
         }
     }
 
-    /// Lock and failed syncs are the process's.
+    /// The lock and the failed syncs belong to the process.
     pub(super) fn end_process(&mut self) {
         self.is_stopped = false;
         self.lock = Lock::Free;
@@ -484,14 +487,15 @@ impl State {
     }
 
     fn cut_power(&mut self, cut: Cut, rng: &mut SimRng) {
-        // Added, so that it is new also when a seed is used again.
+        // The id is added, so that it is new even when a seed is used again.
         self.boot_id = self.boot_id.wrapping_add(new_boot_id(rng)).max(1);
         if self.has_directory && !self.has_durable_directory && rng.one_in(2) {
             self.has_directory = false;
             self.changes.clear();
         }
         self.names = std::mem::take(&mut self.durable_names);
-        // All, none, or each for itself: of many changes, each for itself never is all or none.
+        // All, none, or each independently: independent choices for many changes hardly ever give all or
+        // none.
         let fate = match cut {
             Cut::Any => rng.below(4),
             Cut::Names => 2,
@@ -525,6 +529,6 @@ impl State {
 }
 
 fn new_boot_id(rng: &mut SimRng) -> u128 {
-    // 0 would say that there is none.
+    // 0 would mean that there is no boot id.
     (u128::from(rng.u64()) << 64 | u128::from(rng.u64())).max(1)
 }

@@ -1,12 +1,11 @@
 //! The simulated scheduler: workers take turns on the caller's thread, in an order the seed decides.
 //!
-//! It is not for use from several threads at once: a worker in another thread's turn would look like a
-//! missing one. A store in the simulator calls it through [`Threads`]; a test may also run turns itself,
-//! between operations.
+//! It is not for use from several threads at once: a worker in another thread's turn would seem missing. A
+//! store in the simulator calls it through [`Threads`]. A test may also run turns itself, between operations.
 //!
-//! 1. Simulated time moves by a little each turn, and leaps to the next timeout when nobody can run.
-//! 2. A worker is out of the list during its turn, so a turn may spawn, wait and join.
-//! 3. What would wait for ever panics and names who waits.
+//! 1. Simulated time advances a little at each turn, and jumps to the next timeout when no worker can run.
+//! 2. A worker is not in the list during its turn, so a turn may spawn, wait and join.
+//! 3. A wait that could never end panics with the names of the waiting workers.
 
 use crate::base::error::Result;
 use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};
@@ -14,20 +13,20 @@ use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};
 use super::super::env::{Clock, Threads, Turn, Worker};
 use super::random::SimRng;
 
-/// Most turns of one wait, one join or one run until idle.
+/// Limit of turns in one wait, one join or one run until idle.
 const TURNS_COUNT_MAX: u64 = 1_000_000;
-/// Most simulated time one turn takes.
+/// Limit of the simulated time that one turn takes.
 const TURN_NS_MAX: u64 = 20_000;
 
-/// When simulated time begins, by the wall clock.
+/// Wall-clock time at which simulated time begins.
 const STARTED_UNIX_S: u64 = 1_000_000_000;
 
-/// Simulated time: stands still but for turns and leaps.
+/// Simulated time: advances only by turns and jumps.
 #[derive(Default, Debug)]
 pub(crate) struct SimClock(AtomicU64);
 
 impl SimClock {
-    /// Lets `ns` pass.
+    /// Advances the time by `ns`.
     pub(crate) fn advance(&self, ns: u64) {
         self.0.fetch_add(ns, Ordering::SeqCst);
     }
@@ -47,7 +46,7 @@ impl Clock for SimClock {
     }
 }
 
-/// When a worker runs next.
+/// Condition of a worker's next turn.
 #[derive(Debug)]
 enum Want {
     Turn,
@@ -88,7 +87,7 @@ struct State {
 pub(crate) struct SimThreads {
     state: Mutex<State>,
     clock: Arc<SimClock>,
-    /// Turns under way: one that waits has others inside it.
+    /// Turns in progress: other turns run inside a turn that waits.
     depth: AtomicU64,
 }
 
@@ -98,7 +97,7 @@ impl SimThreads {
         SimThreads { state: Mutex::new(state), clock: Arc::default(), depth: AtomicU64::new(0) }
     }
 
-    /// The clock that the workers' timeouts go by.
+    /// The clock of the workers' timeouts.
     pub(crate) fn clock(&self) -> Arc<SimClock> {
         Arc::clone(&self.clock)
     }
@@ -109,7 +108,7 @@ impl SimThreads {
         self.state.lock().turns_count
     }
 
-    /// Lets one worker that can run take a turn. False if none can.
+    /// Runs a turn of one worker that can run. False if none can.
     pub(crate) fn run_one(&self) -> bool {
         let Some(mut chosen) = self.choose() else { return false };
         self.depth.fetch_add(1, Ordering::Relaxed);
@@ -128,10 +127,10 @@ impl SimThreads {
         true
     }
 
-    /// Runs turns until no worker can run; no timeout is waited for.
+    /// Runs turns until no worker can run, without waiting for timeouts.
     ///
     /// # Panics
-    /// If a worker never rests.
+    /// If a worker never goes idle.
     pub(crate) fn run_until_idle(&self) {
         for _ in 0..TURNS_COUNT_MAX {
             if !self.run_one() {
@@ -141,7 +140,7 @@ impl SimThreads {
         self.never("run_until_idle", "some worker never rests");
     }
 
-    /// Takes a worker that can run out of the list.
+    /// Removes a worker that can run from the list.
     fn choose(&self) -> Option<Resting> {
         let mut state = self.state.lock();
         let now_ns = self.clock.now_ns();
@@ -158,7 +157,7 @@ impl SimThreads {
         Some(state.resting.remove(index))
     }
 
-    /// Leaps to the earliest timeout, also the caller's. False if there is none.
+    /// Jumps to the earliest timeout of the workers and the caller. False if there is none.
     fn leap(&self, deadline_ns: Option<u64>) -> bool {
         let state = self.state.lock();
         let workers_ns = state.resting.iter().filter_map(Resting::deadline_ns).min();
@@ -203,7 +202,7 @@ impl Threads for SimThreads {
 
     fn join(&self) {
         if std::thread::panicking() {
-            // The test has failed already, and a second panic would hide why.
+            // The test has failed already, and a second panic would hide the cause.
             let dropped = std::mem::take(&mut self.state.lock().resting);
             drop(dropped);
             return;
@@ -234,8 +233,8 @@ mod tests {
 
     type Trace = Arc<Mutex<Vec<(&'static str, u64)>>>;
 
-    /// Notes its turns and their time; works `again` turns, rests with a timeout, and ends after `rests`
-    /// rests.
+    /// Records its turns and their times. It works `again` turns, idles `rests` times with a timeout, then
+    /// ends.
     struct Tracer {
         name: &'static str,
         again: u64,
@@ -283,7 +282,7 @@ mod tests {
         (event, trace)
     }
 
-    /// A wait runs workers, leaps over timeouts, and ends with the event; its own timeout ends it too.
+    /// A wait runs workers, jumps to timeouts, and ends with the event or its own timeout.
     #[test]
     fn waits_run_the_workers() {
         let threads = SimThreads::new(1);
@@ -312,7 +311,7 @@ mod tests {
         assert!((0..5).any(|seed| run(seed) != run(7)));
     }
 
-    /// Workers that can run do so until none can; a timeout is not waited for.
+    /// Workers that can run do so until none can, without waiting for timeouts.
     #[test]
     fn runs_until_idle() {
         let threads = SimThreads::new(1);
@@ -346,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Waiting for what nobody will do is told, with who waits, instead of hanging; so is joining.
+    /// A wait for an event that never comes panics with the names of the waiting workers; so does a join.
     #[test]
     fn deadlocks_are_told() {
         let message = |call: &dyn Fn(&SimThreads)| {

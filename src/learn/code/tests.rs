@@ -5,7 +5,7 @@ use crate::base::key::common_prefix;
 use crate::lab::KeyFamily;
 use crate::learn::alphabet::{DigitTables, POSITIONS_MAX, Symbols, TrainedAlphabets};
 
-/// A deterministic choice.
+/// A deterministic random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -31,7 +31,7 @@ fn mutated(key: &[u8], dice: &mut Dice) -> Vec<u8> {
     key
 }
 
-/// Keys that were trained and keys that were not, ascending.
+/// Trained and untrained keys, ascending.
 fn probes(keys: &[Vec<u8>], dice: &mut Dice) -> Vec<Vec<u8>> {
     let mut probes = keys.to_vec();
     for key in keys {
@@ -45,7 +45,7 @@ fn probes(keys: &[Vec<u8>], dice: &mut Dice) -> Vec<Vec<u8>> {
     probes
 }
 
-/// Trains on the keys and calls back with each kind of code, also with low bits left out.
+/// Trains on the keys and calls `check` with each kind of code, also with low bits dropped.
 fn each_code(keys: &[Vec<u8>], mut check: impl FnMut(&KeyCode<'_>, &str)) {
     let (first, last) = (keys[0].as_slice(), keys[keys.len() - 1].as_slice());
     let prefix = &first[..common_prefix(first, last)];
@@ -86,7 +86,7 @@ fn codes_ascend_with_keys() {
     }
 }
 
-/// Tables of digits tell the same codes as the alphabets they are made of.
+/// Lookup tables give the same codes as their alphabets.
 #[test]
 fn tables_tell_the_same_codes() {
     for family in KeyFamily::ALL {
@@ -121,7 +121,7 @@ fn trained_keys_differ() {
     }
 }
 
-/// Ranks tell keys apart where the paper's spans cannot: hexadecimal digits have 55 bytes from '0' to 'f'.
+/// Ranks distinguish keys where the paper's spans cannot: the span from '0' to 'f' has 55 bytes.
 #[test]
 fn ranks_reach_further() {
     let keys = KeyFamily::Hex.keys(3000, 1);

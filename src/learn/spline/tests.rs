@@ -1,4 +1,4 @@
-//! Splines: bounded errors, monotone predictions, any knots.
+//! Tests of splines: bounded errors, monotone predictions, arbitrary knots.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn points() -> impl Strategy<Value = Vec<Knot>> {
     })
 }
 
-/// Codes at which something may change.
+/// Codes at and next to each point, and the extremes.
 fn near(points: &[Knot]) -> Vec<u64> {
     let around = |point: &Knot| [point.code.saturating_sub(1), point.code, point.code.saturating_add(1)];
     let mut codes: Vec<u64> = points.iter().flat_map(around).chain([0, u64::MAX]).collect();
@@ -40,7 +40,7 @@ fn check_bound(points: &[Knot], knots: &[Knot], error: u32) {
 }
 
 proptest! {
-    /// Every trained point is within the error, knots are exact, and greater codes have no lesser positions.
+    /// Every trained point is within the error, knots are exact, and predictions ascend with codes.
     #[test]
     fn errors_are_bounded(points in points(), error in 0..300u32, codes: Vec<u64>) {
         let knots = train(&points, error);
@@ -54,7 +54,7 @@ proptest! {
         prop_assert!(predicted.is_sorted());
     }
 
-    /// Knots in any order predict without a panic, never beyond the greatest position.
+    /// With knots in any order, prediction does not panic and never exceeds the greatest position.
     #[test]
     fn any_knots_predict(knots: Vec<(u64, u32)>, codes: Vec<u64>) {
         let knots: Vec<Knot> = knots.into_iter().map(|(code, position)| Knot { code, position }).collect();
@@ -65,7 +65,7 @@ proptest! {
     }
 }
 
-/// A line has two knots, whatever the error, and a point one.
+/// A line has two knots and a single point one, for any error.
 #[test]
 fn lines_have_two_knots() {
     for error in [0, 1, 100] {
@@ -76,8 +76,8 @@ fn lines_have_two_knots() {
     }
 }
 
-/// The keys of ten families by their eight first bytes, with lengths as positions: the error holds, and a
-/// wider one needs fewer knots.
+/// Keys of ten families by the eight bytes behind their first four, with cumulative lengths as positions: the
+/// error bound holds, and a greater bound needs no more knots.
 #[test]
 fn families_are_within_the_error() {
     for family in KeyFamily::ALL {

@@ -1,4 +1,4 @@
-//! A model of a put beside one who learns that nothing lives where it goes, and of one who reads after it.
+//! A loom model of a put beside a scan that learns a gap over its key, and of a reader after the put.
 
 use super::*;
 use crate::base::id::{KeyspaceId, PartitionId};
@@ -6,7 +6,8 @@ use crate::base::sync::{Arc, explore_deep};
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 
-/// Whoever sees the put is not told to skip it, whether it was learned of before, beside or after it.
+/// A reader that sees the put is never told to skip it, whether the gap was learned before, during or after
+/// the put.
 #[test]
 fn loom_a_put_is_in_no_gap() {
     explore_deep(|| {

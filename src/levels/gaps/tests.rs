@@ -1,4 +1,4 @@
-//! Gaps beside a history of writes that says at every bound what lives.
+//! Gaps compared with a history of writes, which has the live keys at every bound.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const fn tree(keyspace: u32) -> TreeId {
     TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(1) }
 }
 
-/// Few enough keys that stretches meet, some prefixes of others.
+/// Few keys, so that stretches meet; some are prefixes of others.
 fn key(rng: &mut SimRng) -> Vec<u8> {
     (0..rng.below(4)).map(|_| rng.below(3) as u8).collect()
 }
@@ -21,7 +21,7 @@ fn end(rng: &mut SimRng) -> End {
     if rng.one_in(6) { End::OfTree } else { End::Before(key(rng)) }
 }
 
-/// A commit half-way: what it puts and deletes.
+/// A commit under way: the keys that it puts and deletes.
 struct Commit {
     items: Vec<(Vec<u8>, bool)>,
     inserted: usize,
@@ -29,19 +29,19 @@ struct Commit {
     last: Sequence,
 }
 
-/// A reader: what it sees was decided when it began.
+/// A reader; its snapshot was fixed when it began.
 #[derive(Clone)]
 struct Reader {
     sight: Sight,
-    /// Ingests in its view.
+    /// Number of ingests in its view.
     ingests: usize,
 }
 
-/// A store reduced to keys: histories, and commits and ingests half-way.
+/// A store reduced to keys: histories, and commits and ingests under way.
 struct World {
     gaps: Gaps,
     rng: SimRng,
-    /// Of each key, sequence numbers and whether it was put.
+    /// For each key, sequence numbers and whether it was put.
     history: BTreeMap<Vec<u8>, Vec<(Sequence, bool)>>,
     /// Keys of each ingest, with the last sequence number before it.
     ingests: Vec<(Vec<Vec<u8>>, Sequence)>,
@@ -71,7 +71,7 @@ impl World {
         keys
     }
 
-    /// The next step of the commit under way, or a new one.
+    /// Performs the next step of the commit under way, or begins a commit.
     fn write(&mut self) {
         let Some(mut commit) = self.commit.take() else {
             let deletes = self.rng.one_in(2);
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// Whole, while no commit is under way, as an ingest holds the front; readers begin amid it.
+    /// A whole ingest, while no commit is under way, as an ingest holds the front; readers begin during it.
     fn ingest(&mut self) {
         while self.commit.is_some() {
             self.write();
@@ -139,7 +139,7 @@ impl World {
         self.readers.push(Reader { sight, ingests: self.ingests.len() });
     }
 
-    /// A span, as long as may be from somewhere, in which nothing lives for the reader.
+    /// A span without live keys for the reader, as long as possible from a random key.
     fn dead(&mut self, reader: &Reader) -> Option<Span> {
         let (from, to) = (key(&mut self.rng), end(&mut self.rng));
         let keys = self.keys();
@@ -148,7 +148,7 @@ impl World {
         Some(Span { from, to }).filter(|span| !span.is_empty())
     }
 
-    /// A reader looks for what is next from somewhere: nothing that it is told to skip lives.
+    /// A reader asks for the next key from a random position: no key that it is told to skip lives.
     fn read(&mut self) {
         let reader = self.readers[self.rng.index(self.readers.len())].clone();
         if self.rng.one_in(2) {
@@ -181,8 +181,8 @@ impl World {
     }
 }
 
-/// Whatever writers and readers do between each other's steps, nothing that lives for a reader is in a gap
-/// that it is told of; and gaps are found.
+/// For any interleaving of writers and readers, no gap returned to a reader has a key that lives for it; and
+/// gaps are found.
 #[test]
 fn nothing_that_lives_is_skipped() {
     let (mut skipped, mut learned) = (0, 0);
@@ -233,8 +233,8 @@ fn forward(gaps: &Gaps, bound: Sequence, from: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// With nothing written since, who finds a stretch empty makes it a gap at once; beside a commit, the next
-/// one who began after that commit does. One that ends where another begins goes on in it.
+/// If nothing is written meanwhile, a scan that finds a stretch empty makes it a gap at once; beside a
+/// commit, the next scan that begins after that commit does. Adjacent gaps are joined.
 #[test]
 fn gaps_are_made_by_who_sees_every_put() {
     let gaps = Gaps::new();
@@ -252,7 +252,7 @@ fn gaps_are_made_by_who_sees_every_put() {
     assert_eq!(forward(&gaps, 12, "b"), Some(b"e".to_vec()), "one gap");
     let back = gaps.beyond(sight(12), Bound::Excluded(b"e"), Direction::Backward);
     assert_eq!(back, Some(Some(Bound::Excluded(b"b".to_vec()))));
-    // What is put is between gaps, and what is not empty is not cut by other trees.
+    // A put key lies between gaps, and puts in other trees cut nothing.
     gaps.cut(tree(2), b"c");
     gaps.cut(TREE, b"c");
     assert_eq!(forward(&gaps, 12, "b"), Some(b"c".to_vec()));
@@ -260,7 +260,7 @@ fn gaps_are_made_by_who_sees_every_put() {
     assert_eq!(forward(&gaps, 12, "c0"), Some(b"e".to_vec()));
 }
 
-/// What nobody used since the last call is forgotten; many stretches stay within their bytes.
+/// Stretches not used since the last call are forgotten; many stretches stay within their bytes.
 #[test]
 fn gaps_are_few() {
     let gaps = Gaps::new();
@@ -282,7 +282,8 @@ fn gaps_are_few() {
     assert!(gaps.is_any(TREE));
 }
 
-/// What many puts cut of a gap keeps to the same bytes. (Each left one more, without an end.)
+/// The pieces of a gap that many puts cut stay within the same bytes. (Each put left one more piece, without
+/// an end.)
 #[test]
 fn gaps_that_are_cut_stay_few() {
     let gaps = Gaps::new();

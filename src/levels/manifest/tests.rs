@@ -70,7 +70,7 @@ fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
     }
 }
 
-/// Snapshot and edits are read back after a power cut, and appending goes on across loads.
+/// Snapshot and edits survive a power cut, and appends continue across loads.
 #[test]
 fn edits_survive() {
     let mut kept = Kept::new();
@@ -96,8 +96,7 @@ fn load_writes_nothing() {
     assert_eq!(kept.storage.changes(), changes);
 }
 
-/// An append cut at any step is found whole or not at all, under both kinds of crash, and its room is used
-/// again.
+/// An append cut at any step is found whole or not at all, under both kinds of crash, and its room is reused.
 #[test]
 fn a_cut_append_is_whole_or_absent() {
     for power_cut in 0..2 {
@@ -124,8 +123,8 @@ fn a_cut_append_is_whole_or_absent() {
     }
 }
 
-/// A torn edit is left out after a power cut; its remains are zeroed before its room is used, so that neither
-/// the same boot nor another can take them for anything.
+/// A torn edit is left out after a power cut. Its remains are zeroed before its room is reused, so that
+/// neither the same boot nor another can read them as records.
 #[test]
 fn remains_of_a_torn_edit_are_zeroed() {
     let mut kept = Kept::new();
@@ -149,7 +148,7 @@ fn remains_of_a_torn_edit_are_zeroed() {
     assert_eq!(kept.load().expect("sound").0, kept.state);
 }
 
-/// What was read but not synced is durable after `make_durable`, which does nothing the second time.
+/// Records read but not synced are durable after `make_durable`; a second call does nothing.
 #[test]
 fn what_was_read_is_made_durable() {
     let mut kept = Kept::new();
@@ -167,7 +166,7 @@ fn what_was_read_is_made_durable() {
     assert_eq!(kept.state.partitions.len(), 1);
 }
 
-/// Every bit of a small manifest, flipped: an error or the same state.
+/// Every flipped bit of a small manifest is an error or changes nothing in the state.
 #[test]
 fn every_flip_is_detected_or_harmless() {
     let mut kept = Kept::new();
@@ -185,7 +184,7 @@ fn every_flip_is_detected_or_harmless() {
     }
 }
 
-/// A manifest cut at any byte is refused; with its tail turned to zeros it is refused or the same.
+/// A manifest cut at any byte is refused; with zeros in place of its tail it is refused or unchanged.
 #[test]
 fn every_cut_is_detected() {
     let mut kept = Kept::new();
@@ -204,8 +203,8 @@ fn every_cut_is_detected() {
     }
 }
 
-/// Another file in its place, a missing number, an edit that does not fit, and a manifest without a snapshot
-/// are refused.
+/// The load refuses another file in the manifest's place, a missing number, an edit that does not fit, and a
+/// manifest without a snapshot.
 #[test]
 fn checks() {
     let mut kept = Kept::new();
@@ -230,7 +229,7 @@ fn checks() {
     assert_eq!(corrupt_what(kept.load()), "the snapshot");
 }
 
-/// A disk that is full for one append leaves the manifest usable, and the edit that failed is taken back.
+/// A disk that is full for one append leaves the manifest usable, and the failed edit is undone.
 #[test]
 fn a_full_disk_is_survived() {
     let mut kept = Kept::new();
@@ -247,7 +246,7 @@ fn a_full_disk_is_survived() {
     assert_eq!(kept.state.partitions.len(), 2);
 }
 
-/// The file says when it is full, or holds far more than the state needs; a new one holds the same state.
+/// The file reports when it is full, or holds far more than the state needs; a new file holds the same state.
 #[test]
 fn rewriting() {
     let mut kept = Kept::new();
@@ -274,8 +273,8 @@ fn rewriting() {
     assert!(!kept.manifest.must_rewrite(&kept.state), "a large state needs it");
 }
 
-/// A file is a power of two, at least four times as long as the state and as what is asked for, up to the
-/// most that a manifest may be.
+/// The length of a file is a power of two, up to the most bytes of a manifest. It is at least the requested
+/// one and four times the state's.
 #[test]
 fn files_have_room() {
     let record = |bytes: u64| (bytes - RECORDS_FROM) as usize - RECORD_HEAD_BYTES;
@@ -304,7 +303,7 @@ fn files_have_room() {
 
 /// Appends an edit that takes exactly so many bytes of the file.
 fn append_bytes(kept: &mut Kept, id: u32, bytes: u64) {
-    // Beside the name: head, chain, tag, two ids, and the length of a name of 16 KiB at least.
+    // Beside the name: head, chain, tag, two ids, and the length of a name of at least 16 KiB.
     let name_bytes = bytes as usize - RECORD_HEAD_BYTES - 8 - 1 - 8 - 3;
     let name = vec![b'n'; name_bytes].into();
     let changes = [Change::Partition { id: PartitionId(id), keyspace: KeyspaceId(1), name }];
@@ -314,7 +313,7 @@ fn append_bytes(kept: &mut Kept, id: u32, bytes: u64) {
     assert_eq!(kept.manifest.framer.tail().bytes, from + bytes);
 }
 
-/// A page and a half are kept for edits that must not fail: with less it is time for a new file.
+/// A page and a half are reserved for edits that must not fail; with less room a new file is due.
 #[test]
 fn room_is_reserved() {
     let mut kept = Kept::new();
@@ -334,7 +333,7 @@ fn room_is_reserved() {
     assert!(count > 40, "{count} small edits fit");
 }
 
-/// A file is rewritten once it is past its first 64 KiB and more than four times as long as it must be.
+/// A file is rewritten once it has more than 64 KiB and more than four times the bytes that it needs.
 #[test]
 fn history_is_rewritten() {
     let state_of = |kept: &Kept, bytes_max: u64| {
@@ -360,8 +359,8 @@ fn history_is_rewritten() {
     assert!(kept.manifest.must_rewrite(&state_of(&kept, used / 4 - RECORDS_FROM - 1)));
 }
 
-/// One that can be rewritten beside edits says so before it must be: at three quarters of its length, or
-/// while it is three times as long as it must be, past 48 KiB.
+/// A rewrite beside edits is wanted before it is required: at three quarters of the file's length, or at more
+/// than three times the bytes that it needs, past 48 KiB.
 #[test]
 fn rewriting_is_wanted_in_time() {
     let mut kept = Kept::new();
@@ -382,8 +381,8 @@ fn rewriting_is_wanted_in_time() {
     assert!(kept.manifest.wants_rewrite(&kept.state));
 }
 
-/// The edit that does not count on is named by its number's place, the one that does not fit by its own, and
-/// the end by its.
+/// Errors have the right offset: the sequence field of an edit with a wrong number, the record of an edit
+/// that does not fit, and the tag of an unknown change.
 #[test]
 fn refusals_name_their_place() {
     let at = |kept: &Kept| match kept.load() {
@@ -412,7 +411,7 @@ fn refusals_name_their_place() {
     assert_eq!(at(&kept), (FILE.to_string(), tag_at, "17".to_owned(), "99".to_owned()));
 }
 
-/// STORE knows of every file: one that knows less is older than the manifest.
+/// STORE has reserved the number of every file: a STORE that has not is older than the manifest.
 #[test]
 fn an_older_store_is_told() {
     let mut kept = Kept::new();
@@ -429,8 +428,9 @@ fn an_older_store_is_told() {
     }
 }
 
-/// An item of a keyspace that nothing names is damage of the manifest if its end is not clean, the keyspace
-/// was not dropped, and the log of the item was named since the snapshot.
+/// An item of an unknown keyspace means that the manifest is damaged, if three conditions hold: the
+/// manifest's end is not clean, the keyspace was not dropped, and the item's log was named since the
+/// snapshot.
 #[test]
 fn unknown_keyspaces_are_judged() {
     let (storage, mut state) = (MemoryStorage::new(5), base());
@@ -471,7 +471,7 @@ fn unknown_keyspaces_are_judged() {
     torn.check_unknown(51, tree(9, 9)).expect("nothing is known of that log");
 }
 
-/// A slot that finds the disk full is not written, and nothing hangs on it.
+/// A slot that finds the disk full is not written, and no guarantee depends on it.
 #[test]
 fn a_slot_without_room_is_no_failure() {
     let mut kept = Kept::new();
@@ -483,8 +483,8 @@ fn a_slot_without_room_is_no_failure() {
     assert_eq!(kept.load().expect("sound").0, kept.state);
 }
 
-/// A store that is closed has both slots vouch for the last edit; of a snapshot alone they do from the
-/// beginning, and nothing is said of what is not durable.
+/// When a store is closed, both slots record the end of the last edit. For a snapshot alone they do from the
+/// beginning, and no slot records bytes that are not durable.
 #[test]
 fn both_slots_vouch_at_the_end() {
     let mut kept = Kept::new();
@@ -517,8 +517,8 @@ fn both_slots_vouch_at_the_end() {
     assert_eq!(kept.storage.changes(), changes, "what failed is to be wiped first");
 }
 
-/// A rule for partitions goes only into a file whose header says so: one that was made for it, or of a state
-/// that has one.
+/// A partition rule goes only into a file whose header has its feature bit: one created for it, or for a
+/// state with a rule.
 #[test]
 fn rules_have_their_feature_bit() {
     let rule = [Change::PartitionRule { keyspace: KeyspaceId(1), rule: Rule::Explicit }];

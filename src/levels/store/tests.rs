@@ -39,7 +39,7 @@ fn create_and_load() {
     assert!(StoreFile::load(&MemoryStorage::new(5)).expect("no fault").is_none());
 }
 
-/// Creation cut at any step leaves no file named STORE, or a whole one, and can be done again.
+/// A creation cut at any step leaves no file named STORE or a whole one, and can be repeated.
 #[test]
 fn a_cut_creation_leaves_no_store() {
     let mut step = 1;
@@ -64,7 +64,7 @@ fn a_cut_creation_leaves_no_store() {
     assert_eq!(step, 8);
 }
 
-/// A change cut at any step is found done or not done, never half, and is mended before the next.
+/// A change cut at any step is found made or not made, never half, and is mended before the next.
 #[test]
 fn a_change_is_whole_or_absent() {
     for cut in [Cut::Power, Cut::Process] {
@@ -102,7 +102,7 @@ enum Cut {
     Process,
 }
 
-/// The same process can try again after a failure: it first makes sure of what stands in the slots.
+/// The same process can retry after a failure: it first makes both slots durable.
 #[test]
 fn a_failed_change_can_be_tried_again() {
     for step in 1..=4 {
@@ -121,8 +121,8 @@ fn a_failed_change_can_be_tried_again() {
     }
 }
 
-/// A slot that is not known to be durable is never the only other one while a slot is written: after a change
-/// cut at any step, no page that the next process leaves unsynced is one of two.
+/// While a slot is written, the other slot is known to be durable: after a change cut at any step, tearing
+/// the pages that the next process left unsynced destroys at most one slot.
 #[test]
 fn one_slot_is_durable_at_all_times() {
     for first_cut in 1..=5 {
@@ -143,7 +143,7 @@ fn one_slot_is_durable_at_all_times() {
     }
 }
 
-/// Numbers are given out once.
+/// Each file number is given out once.
 #[test]
 fn numbers_are_reserved_once() {
     let (storage, mut store) = created();
@@ -153,7 +153,7 @@ fn numbers_are_reserved_once() {
     assert_eq!(loaded(&storage).live().turn, 3);
 }
 
-/// A STORE cut short or grown or empty is damaged; of another program, if nothing of a store is beside it.
+/// A truncated, grown or empty STORE is damaged; if no file of a store is beside it, it is another program's.
 #[test]
 fn damaged_and_foreign_stores() {
     let (storage, _) = created();

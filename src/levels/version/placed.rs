@@ -1,6 +1,6 @@
-//! An opened slice of a table with what the manifest says of it beside its place.
+//! An opened slice of a table, with the manifest's facts about it.
 //!
-//! Both ways lie here: from the manifest's words, and to them. Plain values.
+//! Conversions go both ways: from the manifest's form and to it. Plain values.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence, TreeId};
@@ -10,23 +10,24 @@ use crate::table::Table;
 
 use super::spot::Spot;
 
-/// A table in its place.
+/// A table with its facts.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
     pub(crate) table: Arc<Table>,
     pub(crate) first_sequence: Sequence,
     pub(crate) last_sequence: Sequence,
-    /// When its oldest tombstone was written at the latest, in seconds since 1970; 0 without tombstones.
+    /// The latest time at which its oldest tombstone was written, in seconds since 1970; 0 without
+    /// tombstones.
     pub(crate) oldest_tombstone_s: u64,
-    /// Most tombstones among consecutive items, as it was counted when the table was built.
+    /// The largest number of tombstones among consecutive items, counted when the table was built.
     pub(crate) tombstones_dense: u64,
 }
 
 impl Placed {
-    /// The slices of a table file where the manifest places them.
+    /// The slices of a table file at the spots that the manifest gives.
     ///
     /// # Errors
-    /// `Corrupt` if the file has other slices than the manifest says.
+    /// `Corrupt` if the slices of the file differ from the manifest's.
     pub(crate) fn all(
         table: &manifest::Table,
         file: FileName,
@@ -52,7 +53,7 @@ impl Placed {
         Ok(all)
     }
 
-    /// An opened slice where the manifest places it.
+    /// An opened slice at the spot that the manifest gives.
     pub(crate) fn of(slice: &manifest::Slice, table: &Arc<Table>) -> (Spot, Placed) {
         let placed = Placed {
             table: Arc::clone(table),
@@ -64,7 +65,7 @@ impl Placed {
         (Spot { level: usize::from(slice.level), run: slice.run }, placed)
     }
 
-    /// What the manifest says of it.
+    /// The manifest's entry for the slice.
     pub(crate) fn slice(&self, spot: Spot) -> manifest::Slice {
         let table = &*self.table;
         manifest::Slice {
@@ -84,7 +85,7 @@ impl Placed {
         }
     }
 
-    /// What the manifest calls it: file number and slice.
+    /// Its name in the manifest: file number and slice.
     pub(crate) fn name(&self) -> (u64, u32) {
         (self.table.file().name().number, self.table.index() as u32)
     }

@@ -11,15 +11,15 @@ use super::placed::Placed;
 /// Tables with disjoint key ranges, searched as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Among the runs of a level ≥ 1 the newer has the greater; 0 in level 0.
+    /// The newer of two runs of a level ≥ 1 has the greater number; 0 in level 0.
     number: u64,
     tables: Tables,
     bytes: u64,
-    /// Whether any of its tables has range tombstones: every get asks.
+    /// Whether any of its tables has range tombstones; every get asks for this.
     has_ranges: bool,
 }
 
-/// The tables of a run: in most runs of a small tree one, which needs nothing beside it.
+/// The tables of a run. Most runs of a small tree have one, which needs no side data.
 #[derive(Clone, Debug)]
 enum Tables {
     One(Placed),
@@ -29,9 +29,10 @@ enum Tables {
 #[derive(Clone, Debug)]
 struct Many {
     tables: Vec<Placed>,
-    /// Length of the prefix that all keys of the run share.
+    /// Length of the prefix common to all keys of the run.
     shared_bytes: usize,
-    /// The 8 bytes of each table's largest key after the shared prefix, so that a search touches few lines.
+    /// The 8 bytes behind the shared prefix of each table's largest key, so that a search touches few cache
+    /// lines.
     max_words: Vec<u64>,
     /// Tables with range tombstones, in order.
     ranged: Vec<u32>,
@@ -47,10 +48,10 @@ impl Many {
         Many { tables, shared_bytes, max_words, ranged }
     }
 
-    /// See [`Run::position`], of a key between the run's ends.
+    /// As [`Run::position`], for a key between the run's bounds.
     #[inline]
     fn position(&self, key: &[u8]) -> usize {
-        // There every key has the shared prefix.
+        // Between the bounds every key has the shared prefix.
         let word = head_after(key, self.shared_bytes);
         let start = self.max_words.partition_point(|max| *max < word);
         if self.max_words.get(start).is_none_or(|max| *max != word) {
@@ -62,7 +63,7 @@ impl Many {
 }
 
 impl Run {
-    /// A run of tables in key order.
+    /// Makes a run of tables in key order.
     pub(crate) fn new(number: u64, tables: Vec<Placed>) -> Run {
         assert!(!tables.is_empty(), "a run has a table");
         for pair in tables.windows(2) {
@@ -90,7 +91,7 @@ impl Run {
         &tables[tables.len() - 1].table
     }
 
-    /// Bytes of its tables' files that are its own.
+    /// Bytes of its slices in its tables' files.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -107,7 +108,7 @@ impl Run {
         }
     }
 
-    /// Numbers of the tables with range tombstones, ascending.
+    /// Indexes of the tables with range tombstones, ascending.
     fn ranged(&self) -> &[u32] {
         match &self.tables {
             Tables::One(one) if one.table.ranges().is_empty() => &[],
@@ -121,7 +122,7 @@ impl Run {
         self.position_with_head(key, head(key))
     }
 
-    /// As `position`, of a key that has this head: most comparisons need no more of it.
+    /// As `position`, for a key with this head; most comparisons need only the head.
     #[inline]
     fn position_with_head(&self, key: &[u8], key_head: u64) -> usize {
         let tables = self.tables();
@@ -139,13 +140,14 @@ impl Run {
         self.has_ranges
     }
 
-    /// How far its range tombstones go on over a key, if they cover it; an empty end is none.
+    /// The end of the range tombstones that cover `key`, if any do; an empty end means no end.
     pub(crate) fn end_over(&self, key: &[u8]) -> Option<&[u8]> {
         let around = self.around(key);
         around.is_covered.then_some(around.to)
     }
 
-    /// What its range tombstones say of the keys around `key`. A range that goes on in the next table is one.
+    /// The range tombstone of this run around `key`, or the space between two. A range that continues in the
+    /// next table counts as one.
     pub(crate) fn around(&self, key: &[u8]) -> Around<'_> {
         let ranged = self.ranged();
         let ranges = |index: usize| ranged.get(index).map(|table| self.ranges_of(*table));
@@ -186,7 +188,7 @@ impl Run {
         self.tables()[table as usize].table.ranges()
     }
 
-    /// The table that holds `key` if the run does: by range only.
+    /// The table that can hold `key`, by its bounds only.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
         let key_head = head(key);
@@ -214,7 +216,7 @@ pub(super) fn runs_of(level: usize, mut tables: Vec<(u64, Placed)>) -> Vec<Run> 
     tables.into_iter().map(|(_, placed)| Run::new(0, vec![placed])).collect()
 }
 
-/// A number that is greater than those of all runs.
+/// A number greater than those of all runs.
 pub(crate) fn next_number(runs: &[Run]) -> u64 {
     runs.iter().map(Run::number).max().map_or(0, |newest| newest + 1)
 }

@@ -15,17 +15,17 @@ use super::Placed;
 pub(crate) const TREE: TreeId =
     TreeId { keyspace: KeyspaceId(KeyspaceId::HASHED | 1), partition: PartitionId(1) };
 
-/// Contents of a slice: its keys ascend.
+/// Contents of a slice, with ascending keys.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleSlice {
     /// Stored keys, and whether each is deleted.
     pub(crate) items: Vec<(Vec<u8>, bool)>,
     pub(crate) value_bytes: usize,
-    /// It deletes all that is older, as a clear does.
+    /// Whether the slice deletes all older items, as a clear does.
     pub(crate) clears: bool,
 }
 
-/// A directory in which files are made.
+/// A directory in which files are created.
 pub(crate) struct SampleFiles {
     storage: Arc<dyn Storage>,
     number: u64,
@@ -38,7 +38,7 @@ impl SampleFiles {
         SampleFiles { storage: env.storage, number: 0 }
     }
 
-    /// A file of these slices, which ascend.
+    /// Creates a file of these slices, which ascend.
     pub(crate) fn make(&mut self, slices: &[SampleSlice]) -> Vec<Arc<Table>> {
         self.number += 1;
         let file = FileName::new(FileKind::Table, self.number);
@@ -67,7 +67,7 @@ impl SampleFiles {
     }
 }
 
-/// A key of the node, told from others by its last byte.
+/// A key of the node; the last byte distinguishes it from others.
 pub(crate) fn key_in(node: NodeId, number: u8) -> Vec<u8> {
     [&node.first()[..], &[number]].concat()
 }

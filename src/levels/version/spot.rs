@@ -1,6 +1,6 @@
-//! Where a table is in its tree. Plain values.
+//! The position of a table in its tree. Plain values.
 
-/// A run of a level, by its number: 0 in level 0, where each table is one.
+/// A run of a level, by its number; the number is 0 in level 0, where each table is a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Spot {
     pub(crate) level: usize,
@@ -8,6 +8,6 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// Where flushes write.
+    /// The spot of flushed tables.
     pub(crate) const LEVEL_0: Spot = Spot { level: 0, run: 0 };
 }

@@ -1,17 +1,17 @@
 //! The trie of a hashed tree: nodes by route, each with a pile of runs.
 //!
-//! A node of height h holds items whose routes begin with its path, 3 h bits; the root holds any. What a
-//! flush writes joins the root's pile; a push takes the oldest runs of a node to its children, a run for each
-//! child. So on the way of a key from the root down, all that a node has is newer than all that its children
-//! have. The structure is that of LSM-trie (Wu et al., ATC 2015).
+//! A node of height h holds items whose routes begin with its path, 3 h bits; the root holds any item. A
+//! flush adds runs to the root's pile. A push moves the oldest runs of a node to its children, one run for
+//! each child. So on the path of a key, the items of a node are newer than all items of its children. The
+//! structure is that of LSM-trie (Wu et al., ATC 2015).
 //!
-//! A change copies the groups of siblings on its way and shares all others. It decides nothing: which node is
-//! due is told from [`Node::most_bytes`] and [`Node::most_runs`] by `compact::push`.
+//! A change copies the groups of siblings on its path and shares all others. The trie has no policy:
+//! `compact::push` chooses the node that is due by [`Node::most_bytes`] and [`Node::most_runs`].
 //!
 //! Invariants:
-//! 1. The tables of a node hold keys of the node and no others; its runs stand newest first.
-//! 2. A group of siblings without runs, and without anything below them, is left out.
-//! 3. The sums of a node are those of its pile and of everything below it.
+//! 1. The tables of a node hold only keys of the node; its runs are ordered newest first.
+//! 2. A group of siblings is left out if neither they nor nodes below them have runs.
+//! 3. The sums of a node are over its pile and all piles below it.
 
 use std::collections::BTreeMap;
 
@@ -21,33 +21,33 @@ use crate::base::sync::Arc;
 use super::placed::Placed;
 use super::run::{Run, runs_of};
 
-/// How much a node holds, in thousandths of a table, before it is due: nodes of a height fill at the same
-/// time, and would be due at the same time if it were the same for all.
+/// The bytes of a node that make it due, in thousandths of a table's. The threshold varies by node: nodes of
+/// a height fill at the same time, and with one threshold they would all be due at the same time.
 const DUE_PERMILLE: u64 = 7200;
 const DUE_SPREAD_PERMILLE: u64 = 5600;
-/// The golden ratio less one, in 1/2^32: its multiples are spread evenly.
+/// The golden ratio less one, in 1/2^32: its multiples are evenly spread.
 const GOLDEN: u64 = 0x9e37_79b9;
 
-/// A node and what is below it.
+/// A node and the nodes below it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     runs: Option<Arc<[Run]>>,
     children: Option<Arc<[Node; FANOUT]>>,
     bytes: u64,
-    /// The fullest of it and of all below: bytes of a pile for each table that makes its node due.
+    /// The maximum, over the node and all nodes below it, of [`Node::due_bytes`].
     most_bytes: u64,
     most_runs: u32,
-    /// The most stale leaf of it and of all below.
+    /// Staleness of the most stale leaf here and below.
     most_stale: u16,
     has_ranges: bool,
-    /// Of all piles here and below, and of those of nodes that have children.
+    /// Sums over all piles here and below; `inner` counts only nodes with children.
     total: Amount,
     inner: Amount,
-    /// Bytes of the largest of the latter.
+    /// Bytes of the largest pile that `inner` counts.
     most_inner_bytes: u64,
 }
 
-/// How much some runs hold. Tombstones are items of few bytes.
+/// The amount of data in some runs. Tombstones are items of few bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Amount {
     pub(crate) bytes: u64,
@@ -64,14 +64,14 @@ impl Amount {
         Amount { bytes: self.bytes + other.bytes, items: self.items + other.items }
     }
 
-    /// Thousandths of the other: by bytes or by items, whichever are more.
+    /// This amount in thousandths of the other, by bytes or by items; the larger of both.
     pub(crate) fn permille_of(self, other: Amount) -> u64 {
         let of = |part: u64, whole: u64| part.saturating_mul(1000) / whole.max(1);
         of(self.bytes, other.bytes).max(of(self.items, other.items))
     }
 }
 
-/// What all nodes of a height hold.
+/// Sums over all nodes of a height.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Height {
     pub(crate) items: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Height {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trie {
     root: Node,
-    /// Up to the deepest that has a table.
+    /// Down to the deepest height with a table.
     heights: Vec<Height>,
 }
 
@@ -93,13 +93,13 @@ pub(super) enum PileChange {
 }
 
 impl Node {
-    /// Newest first.
+    /// The node's runs, newest first.
     #[inline]
     pub(crate) fn runs(&self) -> &[Run] {
         self.runs.as_deref().unwrap_or_default()
     }
 
-    /// Bytes of its own pile.
+    /// Bytes of the node's own pile.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -113,24 +113,24 @@ impl Node {
         self.children.is_some()
     }
 
-    /// Whether neither it nor any node below it has a run.
+    /// Whether neither the node nor any node below it has a run.
     pub(crate) fn is_bare(&self) -> bool {
         self.runs.is_none() && self.children.is_none()
     }
 
-    /// The largest `table_bytes` with which it, or a node below it, is due by its bytes.
+    /// The largest `table_bytes` for which this node, or a node below it, is due by its bytes.
     pub(crate) fn most_bytes(&self) -> u64 {
         self.most_bytes
     }
 
-    /// Runs of the longest pile here and below.
+    /// The number of runs of the longest pile here and below.
     pub(crate) fn most_runs(&self) -> usize {
         self.most_runs as usize
     }
 
-    /// Thousandths that the newer runs of its pile have of its oldest, if it has no children: so much of the
-    /// oldest they may have overwritten or deleted. At least 1 if it has tombstones, which hide nothing but
-    /// what lies with them.
+    /// For a node without children, the amount of the newer runs of its pile in thousandths of its oldest
+    /// run: at most so much of the oldest run is overwritten or deleted. At least 1 if the pile has
+    /// tombstones, because a leaf's tombstones hide items of its own pile only.
     pub(crate) fn stale_permille(&self) -> u16 {
         let Some((oldest, newer)) = self.runs().split_last().filter(|_| !self.has_children()) else {
             return 0;
@@ -141,12 +141,12 @@ impl Node {
         u16::try_from(permille).unwrap_or(u16::MAX).max(least)
     }
 
-    /// That of the most stale leaf here and below.
+    /// The staleness of the most stale leaf here and below.
     pub(crate) fn most_stale(&self) -> u16 {
         self.most_stale
     }
 
-    /// What lies here and below in nodes with children.
+    /// The amount here and below in nodes with children.
     pub(crate) fn inner(&self) -> Amount {
         self.inner
     }
@@ -156,7 +156,7 @@ impl Node {
         self.most_inner_bytes
     }
 
-    /// What lies here and below in nodes without children.
+    /// The amount here and below in nodes without children.
     pub(crate) fn leaves(&self) -> Amount {
         let Amount { bytes, items } = self.inner;
         Amount { bytes: self.total.bytes - bytes, items: self.total.items - items }
@@ -167,7 +167,7 @@ impl Node {
         self.has_ranges
     }
 
-    /// The largest `table_bytes` with which its own pile is due to be taken down.
+    /// The largest `table_bytes` for which this node's own pile is due for a push.
     pub(crate) fn due_bytes(&self, id: NodeId) -> u64 {
         if id.height >= HEIGHT_MAX {
             return 0;
@@ -194,7 +194,7 @@ impl Node {
         (self.total, self.inner) = (total, inner);
     }
 
-    /// Puts a pile where `route` leads.
+    /// Sets the pile of the node at the end of `route`.
     fn set(&mut self, id: NodeId, mut route: impl Iterator<Item = usize>, runs: Option<Arc<[Run]>>) {
         #[cfg(test)]
         crate::base::visits::count();
@@ -212,9 +212,9 @@ impl Node {
     }
 }
 
-/// The nodes that have a run, each before those below it; a node is visited when it is asked for.
+/// The nodes that have a run, each before those below it; nodes are visited lazily.
 pub(crate) struct Nodes<'t> {
-    /// Those to come, the next one last.
+    /// Nodes still to visit, the next one last.
     stack: Vec<(NodeId, &'t Node)>,
 }
 

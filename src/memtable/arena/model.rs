@@ -1,6 +1,6 @@
-//! What models have in the place of a region's words, since loom's atomics are no plain memory: one of each
-//! width at each place that one may begin, and a mark for each entry that tells whether its bytes are read
-//! before they were written, or beside that.
+//! Replacement of a region's words in models, since loom's atomics are no plain memory. It has a word of each
+//! width at each place where one may begin. A mark for each entry detects reads of its bytes before or during
+//! their write.
 
 use crate::base::sync::{AtomicU32, AtomicU64, Tracked};
 

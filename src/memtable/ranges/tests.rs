@@ -11,7 +11,7 @@ fn tree(partition: u32) -> TreeId {
     TreeId { keyspace: KeyspaceId(7), partition: PartitionId(partition) }
 }
 
-/// Numbers that look random, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +20,7 @@ impl Dice {
         (self.0 >> 33) % below
     }
 
-    /// A short key, mostly; some with a long beginning in common, some of zeros.
+    /// Mostly a short key; sometimes one with a long common prefix, or one of zeros.
     fn key(&mut self) -> Vec<u8> {
         let begin: &[u8] = [&b""[..], b"", b"", b"a-long-beginning", b"\0\0"][self.roll(5) as usize];
         let rest = (0..self.roll(4)).map(|_| b'a' + self.roll(3) as u8).collect::<Vec<u8>>();
@@ -62,7 +62,7 @@ impl Twin {
         let stretch = self.generation.stretch(tree, key, bound);
         assert_eq!(stretch.cover, expected);
         assert!(stretch.from <= key && (stretch.to.is_empty() || key < stretch.to), "{stretch:?}");
-        // All of the stretch is alike: also its first key, and that before its end.
+        // All keys of the stretch have the same cover: also its first key, and the one before its end.
         assert_eq!(self.newest(tree, stretch.from, bound), expected);
         if let Some((_, before)) = stretch.to.split_last() {
             let before = before.max(stretch.from);
@@ -71,7 +71,7 @@ impl Twin {
     }
 }
 
-/// Every key of every tree is covered by what a list of the tombstones says, at every bound.
+/// Every key of every tree has the same cover as in a list of the tombstones, at every bound.
 #[test]
 fn agrees_with_a_list() {
     let rounds = if cfg!(miri) { 1 } else { 6 };
@@ -126,7 +126,7 @@ fn more_tombstones_than_the_largest_run_has() {
     }
 }
 
-/// A get among 20,000 tombstones looks at the keys of few of them: about one in each run of its index.
+/// A get among 20,000 tombstones reads the keys of few of them: about one in each run of its index.
 #[test]
 fn few_keys_are_compared() {
     if cfg!(miri) {
@@ -150,7 +150,7 @@ fn few_keys_are_compared() {
     assert!(looks <= 30, "{looks} keys a get");
 }
 
-/// A head is no smaller for what comes later, whatever is in common.
+/// A later place has no smaller head, for any common prefix.
 #[test]
 fn heads_order_places() {
     let keys: [Option<&[u8]>; 8] = [
@@ -182,7 +182,7 @@ fn heads_order_places() {
     }
 }
 
-/// Of a point and a range tombstone the newer decides, also for a bound between them.
+/// The newer of a point and a range tombstone decides, also for a bound between them.
 #[test]
 fn points_and_ranges_are_told_apart_by_sequence() {
     let mut twin = Twin::new(64 << 10);
@@ -199,8 +199,8 @@ fn points_and_ranges_are_told_apart_by_sequence() {
     assert_eq!(found(9), Some((ItemKind::DeleteRange, 4)));
 }
 
-/// What `room` promises is there: points and ranges are added batch by batch until it says no, whatever they
-/// are, and the runs find their place.
+/// Batches that `room` allows fit: points and ranges are added until `room` refuses, in any mix, and the runs
+/// have room too.
 #[test]
 fn room_counts_runs_that_are_still_to_be_made() {
     for (seed, points_of_ten) in [(1, 0), (2, 1), (3, 9)] {
@@ -233,7 +233,7 @@ fn room_counts_runs_that_are_still_to_be_made() {
     }
 }
 
-/// Readers beside the inserter see what is within their bound, and all of it.
+/// Readers beside the inserter see exactly the tombstones within their bound.
 #[test]
 fn readers_see_what_their_bound_allows() {
     let mut twin = Twin::new(1 << 20);

@@ -1,4 +1,4 @@
-//! What batches in the order of their keys take is never more than what they are charged.
+//! Sorted batches never take more than they are charged.
 
 use super::*;
 use crate::base::hash::HashSecret;
@@ -6,7 +6,7 @@ use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
 use crate::memtable::generation;
 
-/// Keys in ascending order, of trees in order.
+/// Inserts items in the order of their trees and keys.
 fn fill(
     region_bytes: usize,
     size: &BatchSize,
@@ -26,14 +26,14 @@ fn fill(
     generation.bytes_used()
 }
 
-/// A batch in the order of its keys never takes more than it is charged, whatever its keys share, how many
-/// trees and versions it has; and the charge is not far above what it takes.
+/// A sorted batch never takes more than it is charged, for any keys, trees and versions; and the charge is
+/// not far above the bytes taken.
 #[test]
 fn sorted_batches_take_what_they_are_charged() {
     let key = |shape: u32, number: u32| -> Vec<u8> {
         match shape {
             0 => number.to_be_bytes().to_vec(),
-            // Heads are alike at every level, so that nodes are copied to skip more.
+            // Heads are equal at every level, so that nodes are copied to skip more bytes.
             1 => [vec![7; 40], number.to_be_bytes().to_vec(), vec![9; 3]].concat(),
             2 => [vec![7; (number / 1000) as usize], number.to_be_bytes().to_vec()].concat(),
             // A few versions of each key.
@@ -64,7 +64,7 @@ fn sorted_batches_take_what_they_are_charged() {
     }
 }
 
-/// The smallest region for so many bytes, to the page.
+/// The smallest region for a number of bytes, to the page.
 #[test]
 fn regions_are_as_large_as_needed() {
     for bytes in [0, 1, 4000, 4096, 100_000, 10 << 20, 64 << 20] {

@@ -1,6 +1,6 @@
-//! Looking into one table of a get: filter, fences, the block, each if it is at hand.
+//! Searching one table in a get: filter, fences, data block, each as far as it is in memory.
 //!
-//! It says what the table has of the key, or which block it needs to go on; it goes to no other run.
+//! It returns the table's answer for the key, or the block needed to continue; it goes to no other run.
 
 use crate::base::epoch::Pin;
 use crate::base::id::ItemKind;
@@ -13,25 +13,25 @@ use crate::table::{DataBlock, FenceLine, Fenced, Filtered, Table};
 
 use super::{Lookup, Op, Wants};
 
-/// What the block that comes next is for.
+/// The next step of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Seek {
-    /// The memtable generations.
+    /// Search the memtable generations.
     Memory,
-    /// A table of the run.
+    /// Find a table of the run.
     Table,
     Filter,
     Fence,
-    /// The line of the fences, which was asked for.
+    /// The prefetched fence line.
     FenceLine(FenceLine),
     Data(DataBlock),
-    /// The first item with the key's tag, which was asked for.
+    /// The prefetched first item with the key's tag.
     Item(DataBlock, usize),
     /// No item of the block has the key's tag.
     NoItem,
 }
 
-/// Where a search is: the run, and what it does there.
+/// The position of a search: the run, and the step in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
     pub(super) level: usize,
@@ -39,17 +39,17 @@ pub(super) struct Position {
     /// The table of the run, once it is found.
     pub(super) table: usize,
     pub(super) seek: Seek,
-    /// What prefetches have brought of the data block.
+    /// The part of the data block that prefetches have covered.
     near: Near,
     told: Told,
 }
 
-/// What a filter page by column has told of the runs of the present node, a bit each.
+/// Results of a filter page by column for the runs of the present node, a bit each.
 #[derive(Clone, Copy, Debug)]
 struct Told {
-    /// Those that it tells of.
+    /// Runs with a known result.
     known: u64,
-    /// Those that may have the key.
+    /// Runs that may have the key.
     may_have: u64,
 }
 
@@ -73,7 +73,7 @@ impl Told {
     }
 }
 
-/// Everything a call is given.
+/// The arguments of a call.
 pub(super) struct Call<'c, 'p, T> {
     pub(super) op: &'c Op<'c>,
     pub(super) cache: &'p Cache,
@@ -82,11 +82,11 @@ pub(super) struct Call<'c, 'p, T> {
     pub(super) tree: Option<&'c Tree>,
     /// The block just read, until it is used.
     pub(super) answer: Option<(BlockAddress, BlockRef)>,
-    /// A table whose fences were asked for before its filter has said anything.
+    /// A table whose fences were prefetched before its filter was queried.
     pub(super) ahead: Option<(&'c Table, FenceLine)>,
 }
 
-/// A block at hand.
+/// A block in memory.
 enum Block<'p> {
     Pinned(&'p [u8]),
     Counted(BlockRef),
@@ -101,7 +101,7 @@ impl Block<'_> {
     }
 }
 
-/// What looking into one table came to.
+/// The result of searching one table.
 pub(super) enum Probed<'p> {
     Not,
     /// A prefetch is under way.
@@ -110,12 +110,12 @@ pub(super) enum Probed<'p> {
     Hit(Lookup<'p>),
 }
 
-/// What the filter says of the key.
+/// The filter's answer for the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filter {
     No,
     Maybe,
-    /// It was not asked.
+    /// It was not queried.
     Unasked,
 }
 
@@ -125,7 +125,7 @@ impl Filter {
     }
 }
 
-/// Lines of a block that are looked at before the item: its header and tags.
+/// Lines of a block that are read before the item: its header and tags.
 const TAG_LINES: usize = 2;
 
 impl Position {
@@ -138,13 +138,13 @@ impl Position {
         (self.level, self.run, self.told) = (self.level + 1, 0, Told::NOTHING);
     }
 
-    /// The table that is looked into, once it is found.
+    /// The table being searched, once it is found.
     pub(super) fn table<'v>(&self, tree: &'v Tree, key: &[u8]) -> &'v Table {
         let run = tree.run(self.level, self.run, key).expect("the view of a get stays as it is");
         &run.tables()[self.table].table
     }
 
-    /// Issues the next prefetch for what `seek` looks at; `false` if there is none to issue.
+    /// Issues the next prefetch for the step `seek`; `false` if there is none to issue.
     #[inline(always)]
     fn touch<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>) -> bool {
         if !T::TOUCHES || call.answer.is_some() {
@@ -170,7 +170,7 @@ impl Position {
         true
     }
 
-    /// As `probe`, out of the way of those that are in memory.
+    /// As `probe`, out of line, away from gets answered from memory.
     #[cold]
     #[inline(never)]
     pub(super) fn look_into<'p, T: Tracer>(
@@ -181,8 +181,7 @@ impl Position {
         self.probe(table, call)
     }
 
-    /// Looks into the table as far as memory goes.
-    // Into each caller: one of them is the whole of a cached get.
+    /// Searches the table as far as memory goes.
     #[inline(always)]
     pub(super) fn probe<'p, T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, 'p, T>) -> Probed<'p> {
         if matches!(self.seek, Seek::Filter) {
@@ -190,7 +189,7 @@ impl Position {
                 return call.absent(table, Saw::NoItems);
             }
             call.tracer.enter(Stage::FBMatch, 64);
-            // Told apart at once: moving an answer of which only the tag was written stalls the processor.
+            // Converted at once: moving a value of which only the tag was written stalls the processor.
             let filter = match self.told.of(self.run) {
                 Some(may_have) => Filter::of(may_have),
                 None => match table.filter(call.op.key, call.op.hash, None) {
@@ -254,8 +253,8 @@ impl Position {
         })
     }
 
-    /// Asks the filter's page, if it was just read or is cached; else says that it is needed (`None`), or
-    /// does without: in the last run the data block says all that the filter would, for the same read.
+    /// Queries the filter page, if it was just read or is cached. Otherwise the page is needed (`None`), or
+    /// is skipped: in the last run the data block gives the same answer for the same read.
     #[inline(never)]
     fn filter_read<T: Tracer>(
         &mut self,
@@ -276,14 +275,14 @@ impl Position {
         Some(if is_no { Filter::No } else { Filter::Maybe })
     }
 
-    /// Takes what a page by column tells of older runs of the node.
+    /// Stores the results of a page by column for older runs of the node.
     fn take_told<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>, page: &[u8]) {
         let (key, hash) = (call.op.key, filter::field(call.op.hash));
         let Some((page, column)) = table.tells(key, page) else { return };
         let pile = call.tree.and_then(|tree| tree.piles(key).nth(self.level)).unwrap_or_default();
         let older = pile.iter().enumerate().skip(self.run + 1);
         let mut older = older.map(|(run, tables)| (run, tables.tables()[0].table.unique_name()));
-        // Both are in the order of age; either may have runs that the other has not.
+        // Both are in the order of age; either may have runs that the other does not have.
         for (number, may_have) in page.tell(column, hash).enumerate().skip(1) {
             let Some(may_have) = may_have else { continue };
             let (name, mut rest) = (page.run(number).name, older.clone());
@@ -318,7 +317,7 @@ impl Position {
 }
 
 impl<'p, T: Tracer> Call<'_, 'p, T> {
-    /// Asks the page of fences, if it was just read or is cached; else says that it is needed.
+    /// Searches the page of fences, if it was just read or is cached; otherwise returns that it is needed.
     #[inline(never)]
     fn fence_read(&mut self, table: &Table, address: &BlockAddress) -> Fenced {
         match self.page(address) {
@@ -332,7 +331,7 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
         self.answered(address).or_else(|| self.cache.lookup(address, self.pin).map(Block::Pinned))
     }
 
-    /// As `page`, of a data block of the table.
+    /// As `page`, for a data block of the table.
     #[inline(always)]
     fn data(&mut self, table: &Table, block: &DataBlock, address: &BlockAddress) -> Option<Block<'p>> {
         self.answered(address).or_else(|| self.cached(table, block, address).map(Block::Pinned))
@@ -352,7 +351,7 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
         }
     }
 
-    /// What a table says of a key that none of its items has: its range tombstones hide what older runs have.
+    /// The answer of a table without an item of the key: its range tombstones may hide the key in older runs.
     fn absent(&mut self, table: &Table, why: Saw<'_>) -> Probed<'p> {
         self.tracer.saw(why);
         if table.ranges().covers(self.op.key) {

@@ -1,19 +1,23 @@
-//! Waiting for several runs at once: the parallel search of LSM-trie's and Drizard's authors without their
-//! threads, as asks of one step.
+//! Waiting for several runs at once: the parallel search of LSM-trie and Drizard without their threads, as
+//! asks of one step.
 //!
-//! A get comes here when it needs a block that is not in memory and may be wide (`read::breadth`). Where it
-//! stands becomes a lane, and the search goes on behind it, in memory, to the next table that needs a block:
-//! another lane. Their reads are in flight together.
+//! A get comes here when it needs a block that is not in memory and may be wide (`read::breadth`). Its
+//! position becomes a lane. The search goes on behind it, in memory, to the next table that needs a block:
+//! another lane. The reads of all lanes are in flight together.
 //!
-//! In a trie a filter page by column tells of all older runs of its node: such a lane has the node, and the
-//! next lane begins in the node below.
+//! In a trie a filter page by column covers all older runs of its node. Such a lane has the whole node, and
+//! the next lane begins in the node below.
 //!
-//! 1. The newest lane decides, once it has something of the key. If it has nothing it goes, the next is the
-//!    newest, and one more is made behind the last: nothing is read that many runs ahead of the newest lane.
-//! 2. Behind a lane that has something of the key, or whose read failed, there is none: whatever they say,
-//!    it is nobody's. Their reads are in flight until they are answered, and answered to nobody; so a failure
-//!    of theirs ends nothing.
-//! 3. Lanes are never more than may be, and asks in flight no more than that; their numbers differ.
+//! A lane has an answer if its runs have a version of the key, or a range tombstone that covers it.
+//!
+//! Invariants:
+//! 1. The newest lane decides, once it has an answer. If it has none, it is removed, the next lane is the
+//!    newest, and one more is made behind the last. So reads are never further ahead of the newest lane than
+//!    the limit of lanes.
+//! 2. Behind a lane that has an answer, or whose read failed, there are no lanes: their answers would not
+//!    matter. Their reads stay in flight, and the results are dropped; so a failure of such a read ends
+//!    nothing.
+//! 3. There are never more lanes, nor more asks in flight, than the limit; the numbers of asks differ.
 
 use std::collections::VecDeque;
 
@@ -32,24 +36,24 @@ use super::{Get, Lookup, Op, Waits};
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: VecDeque<Lane>,
-    /// The numbers of asks in flight, a bit each.
+    /// Mask of the ask numbers in flight.
     asks: u8,
-    /// Whether what is behind the last lane may matter.
+    /// Whether runs behind the last lane may matter.
     is_open: bool,
 }
 
-/// A table that may have something of the key; after it, where its filter page tells of the older runs of its
-/// node, those.
+/// A table that may have an answer. If its filter page covers the older runs of its node, the lane has those
+/// too.
 #[derive(Debug)]
 struct Lane {
     at: Position,
-    /// The run that is behind it.
+    /// The run behind the lane's last.
     end: usize,
     state: State,
 }
 
 impl Lane {
-    /// Looks into its runs from the present one on.
+    /// Searches its runs from the present one on.
     fn look<T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, '_, T>) -> State {
         loop {
             let state = State::of(self.at.look(tree, call));
@@ -68,9 +72,9 @@ enum State {
         ask: u8,
         block: BlockAddress,
     },
-    /// It has nothing of the key.
+    /// It has no answer.
     Missed,
-    /// It has the key in memory that only a pin keeps: it is looked for again when its turn comes.
+    /// It has the key in memory that only a pin keeps: the search is repeated when the lane is the newest.
     AtHand,
     Found(Result<Lookup<'static>>),
 }
@@ -81,7 +85,7 @@ impl State {
             Probed::Not => State::Missed,
             Probed::Touched => unreachable!("who takes turns with others is not wide"),
             Probed::Read(block) => State::Needs(block),
-            // An empty value needs no pin: presence is told so, by fences that nothing else may keep.
+            // An empty value needs no pin. Presence is reported by one, from fences that may not be kept.
             Probed::Hit(Lookup::Pinned([])) => State::Found(Ok(Lookup::Pinned(&[]))),
             Probed::Hit(Lookup::Pinned(_)) => State::AtHand,
             Probed::Hit(Lookup::Absent) => State::Found(Ok(Lookup::Absent)),
@@ -89,14 +93,14 @@ impl State {
         }
     }
 
-    /// Whether nothing behind it matters.
+    /// Whether lanes behind this one cannot matter.
     fn decides(&self) -> bool {
         matches!(self, State::AtHand | State::Found(_))
     }
 }
 
 impl Position {
-    /// How many runs a get that needs a block here may wait for.
+    /// Most runs that a get which needs a block here may wait for.
     pub(super) fn lanes_max(&self, tree: &Tree, op: &Op<'_>) -> usize {
         let Some(breadth) = op.breadth else { return 1 };
         let table = self.table(tree, op.key);
@@ -108,14 +112,14 @@ impl Position {
         })
     }
 
-    /// The run behind those that the block needed here speaks for.
+    /// The run behind the runs that the needed block covers.
     fn end(&self, tree: &Tree, key: &[u8]) -> usize {
         let is_of_node = matches!(self.seek, Seek::Filter) && self.table(tree, key).has_columns();
         let pile = tree.piles(key).nth(self.level).filter(|_| is_of_node);
         pile.map_or(self.run + 1, <[Run]>::len)
     }
 
-    /// Goes to the next run of the level, before that one, with a table that may have the key.
+    /// Goes to the next run of the level, before `end`, with a table that may have the key.
     fn go_to_table(&mut self, tree: &Tree, key: &[u8], end: usize) -> bool {
         while self.run + 1 < end {
             self.run += 1;
@@ -127,7 +131,7 @@ impl Position {
         false
     }
 
-    /// As `probe`, out of the way of those that are in memory.
+    /// As `probe`, out of line, away from gets answered from memory.
     fn look<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Probed<'p> {
         self.look_into(self.table(tree, call.op.key), call)
     }
@@ -148,7 +152,7 @@ impl Get {
         self.go_on(Box::new(lanes), tree, call)
     }
 
-    /// A read of a lane has ended, or of one that is gone.
+    /// A read has ended, of a lane or of one that was removed.
     #[cold]
     pub(super) fn resume_lanes<'p, T: Tracer>(
         &mut self,
@@ -194,7 +198,7 @@ impl Get {
         if reads.is_empty() { Step::Wait } else { Step::Ask(reads) }
     }
 
-    /// What lanes need, and more of them, so that there are so many if they may matter.
+    /// Asks for the lanes' blocks, and opens lanes up to `lanes_max` while they may matter.
     fn ask<T: Tracer>(
         &mut self,
         lanes: &mut Lanes,
@@ -233,7 +237,7 @@ impl Get {
 }
 
 impl Lanes {
-    /// Takes an answer to the lane that asked, if it is still there.
+    /// Gives an answer to the lane that asked, if that lane still exists.
     fn take<T: Tracer>(&mut self, answer: Answer<BlockRef, Error>, tree: &Tree, call: &mut Call<'_, '_, T>) {
         self.asks &= !(1 << answer.ask);
         let asked = self.lanes.iter_mut().enumerate().find_map(|(index, lane)| match lane.state {
@@ -245,7 +249,8 @@ impl Lanes {
             Ok(read) => {
                 call.answer = Some((block, read));
                 let state = lane.look(tree, call);
-                // It was for this table, even if a page of it needed no block any more.
+                // The block was for this table, even if the table did not need it because a page is in memory
+                // now.
                 call.answer = None;
                 state
             }

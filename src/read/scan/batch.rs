@@ -1,16 +1,15 @@
-//! Items that were read at once: keys in one buffer and values in another, in the order in which they were
-//! read.
+//! A batch of items read at once: keys in one buffer, values in another, in the order of reading.
 //!
-//! It knows no source. Iterators and cursors take items from it, from either end. Its memory is used again by
-//! the thread's next one. One thread at a time.
+//! It knows no source. Iterators and cursors take items from either end. The thread's next batch reuses its
+//! memory. One thread at a time.
 
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Batches whose memory a thread keeps for the next ones.
+/// Number of batches whose memory a thread keeps for reuse.
 const SPARES_COUNT: usize = 2;
 
-/// Where key and value of an item end; they begin where those of the one before end.
+/// Ends of an item's key and value; they begin at the ends of the item before.
 #[derive(Clone, Copy, Default, Debug)]
 struct Ends {
     key: u32,
@@ -32,18 +31,18 @@ thread_local! {
 #[derive(Default)]
 pub(crate) struct Batch {
     memory: Memory,
-    /// Those that were not taken yet.
+    /// Items not taken yet.
     left: Range<usize>,
 }
 
 impl Batch {
-    /// Most memory that one takes: with the growth of vectors, twice what `short` puts into it.
+    /// Most memory of a batch: with the growth of vectors, twice the bytes that `short` adds.
     pub(crate) const BYTES_MAX: usize = 13 << 10;
 
-    /// Empties it, and has memory that this thread has left over if it has none.
+    /// Empties the batch. If it has no memory, reuses memory kept by the thread.
     pub(crate) fn begin(&mut self) {
         if self.memory.ends.capacity() == 0 {
-            // A destructor of another thread-local may find these destroyed.
+            // A destructor of another thread-local may run after these are destroyed.
             let spare = SPARES.try_with(|spares| spares.iter().find_map(Cell::take)).ok().flatten();
             self.memory = spare.unwrap_or_default();
         }
@@ -57,7 +56,7 @@ impl Batch {
         self.push_key(key, self.memory.values.len());
     }
 
-    /// Adds the values of items that come next, one after the other; each is then pushed by itself.
+    /// Adds the values of the next items, one behind the other; `push_key` then adds each item.
     #[inline]
     pub(super) fn add_values(&mut self, values: &[u8]) -> usize {
         let start = self.memory.values.len();
@@ -65,7 +64,7 @@ impl Batch {
         start
     }
 
-    /// Adds an item whose value was added, up to there.
+    /// Adds an item whose value was added before and ends at `value_end`.
     #[inline]
     pub(super) fn push_key(&mut self, (prefix, suffix): (&[u8], &[u8]), value_end: usize) {
         let Memory { keys, ends, .. } = &mut self.memory;
@@ -76,7 +75,7 @@ impl Batch {
         self.left.end += 1;
     }
 
-    /// How many were added.
+    /// Number of items added.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.memory.ends.len()
@@ -92,13 +91,13 @@ impl Batch {
         keys.capacity() + values.capacity() + ends.capacity() * size_of::<Ends>()
     }
 
-    /// Takes the first of those that are left: its number.
+    /// Takes the first of the remaining items; returns its number.
     #[inline]
     pub(crate) fn take_first(&mut self) -> Option<usize> {
         self.left.next()
     }
 
-    /// Takes the last of those that are left.
+    /// Takes the last of the remaining items.
     #[inline]
     pub(crate) fn take_last(&mut self) -> Option<usize> {
         self.left.next_back()
@@ -118,7 +117,7 @@ impl Batch {
         self.count().checked_sub(1).map(|last| self.item(last).0)
     }
 
-    /// Empties it, but for its memory.
+    /// Removes all items, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.memory.keys.clear();
         self.memory.values.clear();
@@ -135,7 +134,7 @@ impl Drop for Batch {
         }
         self.clear();
         let memory = std::mem::take(&mut self.memory);
-        // Without the thread's own, it is freed here.
+        // Without the thread-locals, the memory is freed here.
         let _ = SPARES.try_with(|spares| {
             let mut memory = Some(memory);
             for spare in spares {
@@ -156,7 +155,7 @@ impl std::fmt::Debug for Batch {
 mod tests {
     use super::*;
 
-    /// Items come out as they went in, from either end, each once; the memory is used again.
+    /// Items come out as they were added, from either end, each once; the memory is reused.
     #[test]
     fn items_are_taken_from_both_ends() {
         let mut batch = Batch::default();

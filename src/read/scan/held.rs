@@ -1,7 +1,7 @@
-//! What a scan keeps between two steps: blocks that were granted to it, and the item that it stands at.
+//! The state that a scan keeps between two steps: blocks granted to it, and its current item.
 //!
 //! The grant changes only after a step that took or dropped a block. Without room the scan drops its blocks
-//! and all it knows of its sources, keeps its item, and seeks at the next step.
+//! and sources, keeps its item, and seeks again at the next step.
 
 use crate::base::reserve::{Grant, Reserve, Role};
 use crate::base::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use super::source::{Source, key_of};
 const VALUE_BYTES_KEPT: usize = 1 << 10;
 
 impl Scan {
-    /// At the end of a step: has the blocks it holds granted, or drops them.
+    /// At the end of a step: obtains a grant for the blocks held, or drops them.
     pub(crate) fn fit(&mut self, reserve: &Arc<Reserve>) {
         if !std::mem::take(&mut self.is_held_anew) && !self.sources.is_empty() {
             return;
@@ -52,7 +52,7 @@ impl Scan {
         self.grant = None;
     }
 
-    /// The value was copied: has no more memory for it than most values need.
+    /// The value was copied: frees memory beyond the need of most values.
     pub(crate) fn forget_value(&mut self) {
         if self.value.capacity() > VALUE_BYTES_KEPT {
             self.value = Vec::new();

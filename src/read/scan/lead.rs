@@ -1,5 +1,5 @@
-//! How far the source that is ahead stays ahead: items of its block that come next whatever the others have.
-//! One look saves as many matches. Plain values; the scan's alone.
+//! The lead of the winning source: items of its block that precede the current items of all other sources.
+//! One check saves a match for each of them. Plain values; the scan's alone.
 
 use crate::base::step::Direction;
 use crate::merge::LoserTree;
@@ -7,18 +7,18 @@ use crate::merge::LoserTree;
 use super::range::{Range, is_past};
 use super::source::RunSource;
 
-/// So many items of one source came before it is looked how far it is ahead.
+/// Consecutive items of one source before its lead is checked.
 const WINS_MIN: usize = 4;
-/// It is looked so many items on.
+/// Number of items that one check looks ahead.
 const LOOK_ITEMS: usize = 8;
 
 #[derive(Default)]
 pub(super) struct Lead {
     /// Items behind the current one, in its block, that come next.
     items: usize,
-    /// Matches in turn after which the same source was ahead.
+    /// Consecutive matches that the same source has won.
     wins: usize,
-    /// The key that was looked at: kept for its memory.
+    /// The key compared last: kept for its memory.
     key: Vec<u8>,
 }
 
@@ -37,19 +37,19 @@ impl Lead {
         is_ahead
     }
 
-    /// The next item is looked for among all sources.
+    /// Ends the lead: the next item is found by a match of all sources.
     pub(super) fn end(&mut self) {
         self.items = 0;
     }
 
-    /// After a match: whether the same source won again, and often enough.
+    /// After a match: whether the same source has won often enough in turn.
     #[inline]
     pub(super) fn note(&mut self, is_same: bool) -> bool {
         self.wins = if is_same { self.wins + 1 } else { 0 };
         self.wins >= WINS_MIN
     }
 
-    /// Looks how far the winner, which stands at an item, is ahead.
+    /// Checks the lead of the winner, which stands at an item.
     pub(super) fn look(&mut self, run: &RunSource, merge: &LoserTree, range: &Range, direction: Direction) {
         let cursor = run.cursor.as_ref().expect("the winner stands at an item");
         let items = cursor.items_left().min(LOOK_ITEMS);

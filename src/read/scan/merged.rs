@@ -1,11 +1,11 @@
-//! Scans of several trees, merged in the order of their keys: of a keyspace whose partitions do not lie in
-//! that order. A key is in one tree only.
+//! Scans of several trees, merged in key order: for a keyspace whose partitions are not in key order. A key
+//! is in one tree only.
 //!
-//! It moves no scan itself: [`Merged::due`] says which one is to be moved, [`Merged::moved`] is told what
-//! came of it. So whoever waits for the device and whoever does not drive it alike.
+//! It moves no scan itself: [`Merged::due`] returns the scan to be moved, and [`Merged::moved`] takes the
+//! result. So blocking and asynchronous callers drive it alike.
 //!
-//! Invariant: once `due` answers `None`, every scan that is kept stands at an item, and the item of all that
-//! comes first is that of the winner.
+//! Invariant: once `due` returns `None`, every kept scan stands at an item, and the winner's item is the
+//! first of them.
 
 use crate::base::id::TreeId;
 use crate::base::step::Direction;
@@ -15,24 +15,24 @@ use super::Scan;
 
 /// See the module.
 pub(crate) struct Merged {
-    /// Trees not looked into yet.
+    /// Trees without a scan yet.
     trees: std::vec::IntoIter<TreeId>,
-    /// The scan of the tree that is looked into now.
+    /// The scan of the current tree, before its first item.
     first: Option<Box<Scan>>,
-    /// Those that have an item; `None` once it has no more.
+    /// Scans that have an item; `None` at their end.
     scans: Vec<Option<Box<Scan>>>,
-    /// Made when all trees were looked into.
+    /// Made after the first items of all trees were found.
     order: Option<LoserTree>,
     direction: Direction,
-    /// A step is under way: the winner is to be moved.
+    /// A step is under way: the winner has to be moved.
     is_moving: bool,
 }
 
 impl Merged {
-    /// Memory that one tree may take, beside what its scan is granted: about, in bytes.
+    /// Approximate memory of one tree, in bytes, besides the grant of its scan.
     pub(crate) const TREE_BYTES: u64 = size_of::<Scan>() as u64 + 256;
 
-    /// Of these trees; nothing is looked at yet.
+    /// A merge of these trees; no tree is read yet.
     pub(crate) fn new(trees: Vec<TreeId>, direction: Direction) -> Merged {
         let (trees, scans) = (trees.into_iter(), Vec::new());
         Merged { trees, first: None, scans, order: None, direction, is_moving: false }
@@ -43,7 +43,7 @@ impl Merged {
         self.is_moving = self.order.as_ref().is_some_and(|order| order.winner().is_some());
     }
 
-    /// The scan that is to be moved before the step is done; `scan_of` makes that of a tree.
+    /// The scan to be moved before the step is done; `scan_of` makes the scan of a tree.
     pub(crate) fn due(&mut self, scan_of: impl FnOnce(TreeId) -> Scan) -> Option<&mut Scan> {
         if self.order.is_some() {
             return if self.is_moving { self.scan() } else { None };
@@ -59,7 +59,7 @@ impl Merged {
         self.first.as_deref_mut()
     }
 
-    /// The scan that was due was moved, to an item or to its end.
+    /// Notes that the due scan was moved, to an item or to its end.
     pub(crate) fn moved(&mut self, has_item: bool) {
         let Merged { first, scans, order, is_moving, .. } = self;
         let Some(order) = order else {
@@ -75,13 +75,13 @@ impl Merged {
         *is_moving = false;
     }
 
-    /// The scan that stands at the present item; `None` past the last one.
+    /// The scan of the current item; `None` past the last one.
     pub(crate) fn scan(&mut self) -> Option<&mut Scan> {
         let winner = self.order.as_ref()?.winner()?;
         self.scans[winner].as_deref_mut()
     }
 
-    /// Key and value of the present item.
+    /// Key and value of the current item.
     pub(crate) fn item(&self) -> Option<(&[u8], &[u8])> {
         let scan = self.scans[self.order.as_ref()?.winner()?].as_deref()?;
         Some((scan.key(), scan.value()))

@@ -1,5 +1,5 @@
-//! Deleted keys that a scan passes in a row: what it tells the gaps of them, and where gaps let it go on. The
-//! scan's alone.
+//! Tombstones that a scan passes in a row. Long rows are reported as gaps (cached empty key ranges), and
+//! known gaps are skipped. The scan's alone.
 
 use std::ops::Bound;
 
@@ -11,29 +11,30 @@ use super::Scan;
 use super::range::Range;
 use super::source::key_of;
 
-/// So many deleted keys in a row are worth a gap.
+/// Least number of deleted keys in a row for a gap.
 const GAP_KEYS: u32 = 64;
-/// After so many of them, gaps are looked into.
+/// Gaps are searched once in this many deleted keys.
 const LOOK_KEYS: u32 = 32;
 
-/// What was passed since the last item.
+/// The deleted keys passed since the last item.
 #[derive(Default)]
 pub(super) struct Passed {
-    /// Keys since then, or since a gap was skipped.
+    /// Keys passed since the last item, or since a gap was skipped.
     keys: u32,
     has_skipped: bool,
-    /// They are the first or the last of the tree: who takes items from there comes again.
+    /// The keys are the first or the last of the tree: consumers that take items from that end will pass them
+    /// again.
     is_at_end: bool,
-    /// Of all looks for an item.
+    /// Keys of all searches for an item.
     #[cfg(test)]
     pub(super) keys_in_all: u64,
-    /// Where the first of it was looked for: the first key that may be there, or backward the first that may
-    /// not.
+    /// The start of the search: forward the first key that the gap may contain, backward the first key behind
+    /// it.
     edge: Option<End>,
 }
 
 impl Passed {
-    /// An item is looked for.
+    /// A search for an item begins.
     #[inline]
     pub(super) fn begin(&mut self) {
         (self.keys, self.has_skipped, self.is_at_end) = (0, false, false);
@@ -43,7 +44,7 @@ impl Passed {
         self.keys == 0 && !self.has_skipped
     }
 
-    /// Whether gaps should know of it.
+    /// Whether the passed keys should be reported as a gap.
     fn is_news(&self) -> bool {
         self.keys >= GAP_KEYS || (self.has_skipped || self.is_at_end) && self.keys > 0
     }
@@ -55,7 +56,7 @@ impl Passed {
         });
     }
 
-    /// What lies between the edge and the item that was found, or the end of the range.
+    /// The range between the start of the search and the item found, or the end of the range.
     fn span(&mut self, found: Option<&[u8]>, range: &Range, direction: Direction) -> Option<Span> {
         let edge = self.edge.take()?;
         match (direction, edge) {
@@ -73,7 +74,7 @@ impl Passed {
 }
 
 impl Scan {
-    /// Goes past a gap that it is to begin in.
+    /// If the scan starts in a gap, skips the gap.
     #[cold]
     pub(super) fn skip_at_start(&mut self, gaps: &Gaps) {
         let from = self.from.as_ref().map(Vec::as_slice);
@@ -83,13 +84,13 @@ impl Scan {
         }
     }
 
-    /// It stands at a deleted key: counts it, and goes past a gap if it is in one; `false` if it is to leave
-    /// the key by itself.
+    /// Counts the deleted key at which the scan stands, and skips a gap around it. Returns `false` if the
+    /// scan has to leave the key itself.
     pub(super) fn pass_deleted(&mut self, gaps: &Gaps) -> bool {
         let winner = self.winner.expect("it stands at a key");
         let key = key_of(&self.sources[winner]).expect("the winner stands at an item");
         if self.passed.is_fresh() {
-            // From where it began to look, if that is where it is.
+            // The start of the search, if the scan is still there.
             let from =
                 if self.has_key { Bound::Included(key) } else { self.from.as_ref().map(Vec::as_slice) };
             self.passed.set_edge(from, self.direction);
@@ -107,13 +108,13 @@ impl Scan {
         beyond.map(|beyond| self.skip(beyond)).is_some()
     }
 
-    /// Deleted keys that it has passed one by one.
+    /// Number of deleted keys passed one by one.
     #[cfg(test)]
     pub(crate) fn keys_passed(&self) -> u64 {
         self.passed.keys_in_all
     }
 
-    /// An item was found, or the end: what was passed before it is a gap.
+    /// At an item or the end: reports the keys passed before it as a gap.
     #[inline]
     pub(super) fn learn_gap(&mut self, gaps: &Gaps) {
         if self.passed.is_news() {
@@ -129,7 +130,7 @@ impl Scan {
         match beyond {
             Some(from) => self.position_from(from.as_ref().map(Vec::as_slice)),
             None => {
-                // What was left last stays: it may have to go on from there in another view.
+                // `key` stays: in another view the scan may have to go on from there.
                 self.winner = None;
                 self.sources.clear();
                 self.unready.clear();

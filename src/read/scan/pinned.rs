@@ -1,14 +1,14 @@
-//! The view of a scan and what is looked at beside it.
+//! The memory that a step of a scan reads.
 
 use crate::base::epoch::{Loaded, Pin};
 use crate::cache::Cache;
 use crate::levels::gaps::Gaps;
 use crate::levels::view::View;
 
-/// What a step looks at, under one pin.
+/// The view, cache and gaps of a step, under one pin.
 #[derive(Clone, Copy)]
 pub(crate) struct Pinned<'p> {
-    /// Of the scan's point.
+    /// The view of the scan's snapshot.
     pub(crate) view: Loaded<'p, View>,
     pub(crate) pin: &'p Pin,
     pub(crate) cache: &'p Cache,

@@ -1,5 +1,5 @@
-//! The range of a scan: where it begins and ends in either direction, and what is left of it past a stretch
-//! that is hidden. Plain values; the scan's alone.
+//! The range of a scan: its start and end in either direction, and the rest of it past a hidden stretch.
+//! Plain values; the scan's alone.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -8,24 +8,24 @@ use crate::base::key::common_prefix;
 use crate::base::step::Direction;
 use crate::merge::Stretch;
 
-/// Where a scan begins and ends, as owned keys.
+/// Start and end of a scan, as owned keys.
 pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Where a hidden source goes on.
+/// The position to which a source with a hidden item moves.
 #[derive(Default)]
 pub(super) struct SkipTo {
     key: Vec<u8>,
-    /// Nothing of it is left within the scan's range.
+    /// The source has no items left within the scan's range.
     is_end: bool,
 }
 
 impl SkipTo {
-    /// Past the stretch, in that direction.
+    /// Sets the position past the stretch, in that direction.
     pub(super) fn set(&mut self, stretch: &Stretch, range: &Range, direction: Direction) {
         let beyond = stretch.beyond(direction);
         self.is_end = beyond.is_none_or(|key| match (direction, &range.0) {
             (Direction::Forward, _) => is_past(key, range, direction),
-            // What is left is before the key.
+            // The remaining keys are before `key`.
             (Direction::Backward, Bound::Included(start) | Bound::Excluded(start)) => key <= start.as_slice(),
             (Direction::Backward, Bound::Unbounded) => false,
         });
@@ -33,7 +33,7 @@ impl SkipTo {
         self.key.extend_from_slice(beyond.unwrap_or_default());
     }
 
-    /// Where to seek; `None` if nothing is left.
+    /// The bound to seek to; `None` if no items are left.
     pub(super) fn from(&self, direction: Direction) -> Option<Bound<&[u8]>> {
         match direction {
             _ if self.is_end => None,
@@ -43,7 +43,7 @@ impl SkipTo {
     }
 }
 
-/// Where the range begins in that direction.
+/// The start of the range in that direction.
 pub(crate) fn start_of(range: &Range, direction: Direction) -> Bound<&[u8]> {
     let start = match direction {
         Direction::Forward => &range.0,
@@ -52,7 +52,7 @@ pub(crate) fn start_of(range: &Range, direction: Direction) -> Bound<&[u8]> {
     start.as_ref().map(Vec::as_slice)
 }
 
-/// `from`, or the range's own start in that direction where `from` lies before it.
+/// `from`, or the range's own start in that direction if `from` lies before it.
 pub(crate) fn tighter<'b>(from: Bound<&'b [u8]>, range: &'b Range, direction: Direction) -> Bound<&'b [u8]> {
     let own = start_of(range, direction);
     let (Bound::Included(own_key) | Bound::Excluded(own_key)) = own else {
@@ -71,15 +71,15 @@ pub(crate) fn tighter<'b>(from: Bound<&'b [u8]>, range: &'b Range, direction: Di
     }
 }
 
-/// What most keys of a scan begin with: of the range, if that shares more than the tree does. Where keys have
-/// as many bytes, it leaves eight of them, which decide alone.
+/// The prefix that most keys of a scan share: the range's, if that is longer than the tree's. If all keys
+/// have `key_bytes` bytes, eight of them remain behind the prefix, and decide alone.
 pub(super) fn expected_prefix<'a>(of_tree: &'a [u8], key_bytes: usize, range: &'a Range) -> &'a [u8] {
     let of_range = prefix_of(range);
     let longer = if of_range.len() > of_tree.len() { of_range } else { of_tree };
     &longer[..longer.len().min(key_bytes.saturating_sub(8))]
 }
 
-/// What all keys of a range begin with, at least; empty if it has one bound or none.
+/// The common prefix of all keys of a range, or a part of it; empty if the range has fewer than two bounds.
 fn prefix_of(range: &Range) -> &[u8] {
     match range {
         (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
@@ -108,7 +108,7 @@ pub(super) fn is_past(key: &[u8], range: &Range, direction: Direction) -> bool {
 mod tests {
     use super::*;
 
-    /// Two bounds tell what lies between them begins with, one tells nothing.
+    /// Two bounds give the common prefix of the keys between them, one bound gives none.
     #[test]
     fn bounds_tell_what_keys_begin_with() {
         let key = |key: &str| key.as_bytes().to_vec();
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(of(Unbounded, Included("ab")), "");
     }
 
-    /// The longer of the two, but for a key's last eight bytes.
+    /// The longer of the two prefixes, without a key's last eight bytes.
     #[test]
     fn eight_bytes_are_left_behind_a_prefix() {
         let range = (Bound::Included(b"user:17/".to_vec()), Bound::Excluded(b"user:170".to_vec()));

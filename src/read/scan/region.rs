@@ -1,8 +1,8 @@
-//! The part of a hashed tree's range in which a scan is: the keys that have the same way through the trie.
+//! The part of a hashed tree's range in which a scan is: the keys with the same path through the trie.
 //!
-//! The runs on one way are sources like those of an ordered tree. At the end of the region the scan seeks in
-//! those of the next. So a scan has no more sources than a key has runs, however many nodes there are.
-//! Plain values; the scan's alone. It goes forward: nothing asks for a hashed tree's keys the other way.
+//! The runs on one path are sources like those of an ordered tree. At the end of the region the scan seeks in
+//! the runs of the next region. So a scan has no more sources than a key has runs, for any number of nodes.
+//! Plain values; the scan's alone. It goes forward only: no caller scans a hashed tree backward.
 
 use std::ops::Bound;
 
@@ -12,16 +12,16 @@ use crate::levels::version::Trie;
 use super::range::Range;
 
 pub(super) struct Region {
-    /// No key of the region comes before it, and it has the same way.
+    /// A key with the region's path, at or before all keys of the region.
     way: Vec<u8>,
     /// The end of the whole range.
     end: Bound<Vec<u8>>,
-    /// Where the next region begins, if the range goes on there.
+    /// The start of the next region, if the range goes on there.
     next: Option<Vec<u8>>,
 }
 
 impl Region {
-    /// The region in which a scan begins, whose range then ends with it.
+    /// Enters the region in which the scan begins, and cuts the range to it.
     pub(super) fn enter(trie: &Trie, from: &Bound<Vec<u8>>, range: &mut Range) -> Region {
         let way = match from {
             Bound::Included(key) | Bound::Excluded(key) => key.clone(),
@@ -44,17 +44,17 @@ impl Region {
         Region { way, end, next }
     }
 
-    /// The runs of the region are those on the way of this key; none is needed outside of a hashed tree.
+    /// A key on the region's path, which selects the runs; empty outside of hashed trees.
     pub(super) fn way(region: &Option<Region>) -> &[u8] {
         region.as_ref().map_or(&[][..], |region| &region.way)
     }
 
-    /// Where the next region begins, once.
+    /// Takes the start of the next region.
     pub(super) fn take_next(&mut self) -> Option<Vec<u8>> {
         self.next.take()
     }
 
-    /// Gives the range its own end back.
+    /// Restores the end of the whole range.
     pub(super) fn leave(region: &mut Option<Region>, range: &mut Range) {
         if let Some(region) = region.take() {
             range.1 = region.end;

@@ -1,16 +1,15 @@
-//! The first items of a range, read at once under a pin: no counts, no tree of matches, no allocation.
+//! The first items of a range, read at once under a pin: no counts, no loser tree, no allocation.
 //!
-//! Every source stands at an item in memory that the pin keeps. The least key is found by one pass over eight
-//! bytes of each source's key; items of one source that come before every other source's are copied without a
-//! match. What this cannot do is left to [`Scan`](super::Scan), which goes on behind the last key read: to
-//! read a block that is not in the cache, to go past many deleted keys, to go past a range that was deleted,
-//! to merge very many sources.
+//! Every source stands at an item in memory that the pin keeps. One pass over eight bytes of each source's
+//! key finds the least key. Items of one source that precede every other source's are copied without a match.
+//! [`Scan`](super::Scan) continues behind the last key read for all other work: to read a block that is not
+//! in the cache, to pass many deleted keys, to pass a deleted range, to merge very many sources.
 //!
-//! Called by drivers, who give the view and bound of one moment. One call; it waits for nothing.
+//! Called by drivers, which pass the view and bound of one moment. One call; it never waits.
 //!
 //! Invariants:
-//! 1. What is in the batch is what a scan of the same view and bound yields first, in its order.
-//! 2. A key is copied only once every source stands at or past it; of equal keys the newest source's is
+//! 1. The batch has the items that a scan of the same view and bound yields first, in the same order.
+//! 2. A key is copied only once every source stands at or past it; of equal keys the newest source's item is
 //!    taken.
 
 mod run;
@@ -33,42 +32,42 @@ use super::pinned::Pinned;
 use super::range::{Range, expected_prefix};
 use run::{Entry, Place, RunSource, SplitKey, compare, rank_behind};
 
-/// More sources are merged by a tree of matches.
+/// More sources are merged by a scan's loser tree.
 const SOURCES_MAX: usize = 12;
-/// A longer key or value is handed out where it lies.
+/// Longer keys or values are left to a scan, which returns them without a copy.
 const ITEM_BYTES_MAX: usize = 1 << 10;
-/// The batch takes no more items from so many bytes on.
+/// The batch takes no more items from this size on.
 const BATCH_BYTES: usize = 4 << 10;
-/// Most items of a batch. More are a scan's, which copies none.
+/// Most items of a batch. Further items are left to a scan, which copies none.
 pub(crate) const ITEMS_MAX: usize = 16;
-/// Deleted keys that are passed here; a scan looks for gaps among more.
+/// Most deleted keys that are passed here; a scan searches for gaps beyond that.
 const DELETES_MAX: usize = 64;
-/// So many deleted keys before the first item are worth a gap.
+/// Deleted keys before the first item that are reported as a gap.
 const GAP_DELETES: usize = 8;
 
-/// What is read.
+/// The range and number of items to read.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'w> {
     pub(crate) sight: Sight,
     pub(crate) range: &'w Range,
     pub(crate) direction: Direction,
-    /// Where it begins in that direction, within the range.
+    /// The start in that direction, within the range.
     pub(crate) from: Bound<&'w [u8]>,
     pub(crate) items_max: usize,
 }
 
-/// How far the batch reaches.
+/// The extent of the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Filled {
     /// To the end of the range.
     ToEnd,
-    /// As many as were wanted, or as fit.
+    /// As many items as wanted, or as fit.
     Full,
-    /// To where a scan has to go on.
+    /// Up to a key behind which a scan has to continue.
     Left,
 }
 
-/// A scan has to go on.
+/// A scan has to continue.
 struct Stuck;
 
 impl From<MissingPage> for Stuck {
@@ -83,19 +82,20 @@ enum Source<'p> {
     Run(RunSource<'p>),
 }
 
-/// The sources and where they end.
+/// The sources and their end.
 struct Short<'w, 'p> {
     wanted: &'w Wanted<'w>,
     place: Place<'p>,
-    /// What most keys begin with.
+    /// The prefix that most keys share.
     prefix: &'p [u8],
-    /// Newest first, and eight bytes of the key of each, smaller for what comes first.
+    /// Newest first; for each the rank: eight bytes of its key, smaller for keys that come earlier in the
+    /// direction.
     sources: SmallVec<[Source<'p>; SOURCES_MAX]>,
     ranks: SmallVec<[u64; SOURCES_MAX]>,
-    /// Of the end of the range and of `limit`, whichever comes first, if there is either.
+    /// Rank of the end of the range or of `limit`, if there is either: the lesser one.
     edge_rank: u64,
     has_edge: bool,
-    /// Behind it something was deleted as a range.
+    /// The end of the stretch around the start without range tombstones; a scan continues behind it.
     limit: Option<&'p [u8]>,
     deletes: Deletes,
 }
@@ -116,7 +116,7 @@ impl Deletes {
     }
 }
 
-/// Reads the first items into `batch`, behind those that it has.
+/// Reads the first items into `batch`, behind its present items.
 pub(crate) fn fill<'p>(wanted: &Wanted<'p>, pinned: Pinned<'p>, batch: &mut Batch) -> Filled {
     let Pinned { view, pin, cache, gaps } = pinned;
     let view = view.get();
@@ -148,7 +148,7 @@ pub(crate) fn fill<'p>(wanted: &Wanted<'p>, pinned: Pinned<'p>, batch: &mut Batc
     filled
 }
 
-/// Many keys were deleted before the first item: what lies before it is a gap.
+/// After many deleted keys before the first item: reports the range before it as a gap.
 #[cold]
 fn learn_gap(wanted: &Wanted<'_>, filled: Filled, gaps: &Gaps, batch: &Batch) {
     let found = (batch.count() > 0).then(|| batch.item(0).0);
@@ -175,7 +175,7 @@ fn learn_gap(wanted: &Wanted<'_>, filled: Filled, gaps: &Gaps, batch: &Batch) {
 }
 
 impl<'p> Short<'_, 'p> {
-    /// Has every source stand at its first item.
+    /// Positions every source at its first item.
     fn enter(&mut self, from: Bound<&[u8]>, view: &'p View, tree: Option<&'p Tree>) -> Result<(), Stuck> {
         let Wanted { sight, range, direction, .. } = *self.wanted;
         if tree.is_some_and(|tree| tree.trie().is_some()) {
@@ -186,7 +186,7 @@ impl<'p> Short<'_, 'p> {
         if view.generations.len() + levels.iter().map(|runs| runs.len()).sum::<usize>() > SOURCES_MAX {
             return Err(Stuck);
         }
-        // Misses of memory of all runs overlap with each other, and with those of the write buffers.
+        // The cache misses of all runs overlap with each other, and with those of the write buffers.
         let mut entries: SmallVec<[Entry<'p>; SOURCES_MAX]> = SmallVec::new();
         for run in levels.iter().flat_map(|runs| runs.iter()) {
             if run.has_ranges() {
@@ -255,7 +255,7 @@ impl<'p> Short<'_, 'p> {
         Ok(Filled::ToEnd)
     }
 
-    /// Copies items of a source up to one of that rank, one at least.
+    /// Copies items of a source up to one of rank `stop_rank`, at least one.
     fn take_from(&mut self, best: usize, stop_rank: u64, batch: &mut Batch) -> Result<(), Stuck> {
         let flip = self.flip();
         let Wanted { sight, direction, items_max, .. } = *self.wanted;
@@ -279,7 +279,7 @@ impl<'p> Short<'_, 'p> {
                 }
             },
             Source::Run(run) => loop {
-                // A rank of all ones may be that of the edge itself.
+                // A rank of all ones may equal the edge's.
                 let is_alone = self.ranks.len() == 1 && !self.has_edge;
                 let stop = (!is_alone).then_some(stop_rank);
                 let count = run.items_before(stop, items_max - batch.count(), direction);
@@ -304,7 +304,7 @@ impl<'p> Short<'_, 'p> {
         self.ranks.remove(index);
     }
 
-    /// The first source of the least rank, that rank, and the least of the others.
+    /// The first source of the least rank, that rank, and the least rank of the others.
     #[inline]
     fn least(&self) -> Option<(usize, u64, u64)> {
         let (first, rest) = self.ranks.split_first()?;
@@ -319,8 +319,8 @@ impl<'p> Short<'_, 'p> {
         Some((best, least, next))
     }
 
-    /// The source that comes first of those with the least rank, by whole keys. Others that stand at its key
-    /// leave it: they are older.
+    /// The first of the sources with the least rank, by whole keys. Other sources with an equal key are moved
+    /// past it: they are older.
     fn settle_ties(&mut self, rank: u64) -> Result<usize, Stuck> {
         let mut best = self.ranks.iter().position(|one| *one == rank).expect("it is the least");
         let mut index = best + 1;
@@ -379,7 +379,7 @@ impl<'p> Short<'_, 'p> {
         self.turned(rank_behind(self.prefix, key))
     }
 
-    /// The key around which range tombstones are asked for.
+    /// The key at which range tombstones are looked up.
     fn key_of<'f>(&self, from: Bound<&'f [u8]>) -> Result<&'f [u8], Stuck> {
         match (from, self.wanted.direction) {
             (Bound::Included(key) | Bound::Excluded(key), _) => Ok(key),
@@ -388,7 +388,7 @@ impl<'p> Short<'_, 'p> {
         }
     }
 
-    /// Takes note of the keys around the start of which a source's range tombstones say one thing.
+    /// Notes the stretch around the start in which a source's range tombstones have the same cover.
     fn limit_to(&mut self, is_covered: bool, (from, to): (&'p [u8], &'p [u8])) -> Result<(), Stuck> {
         if is_covered {
             return Err(Stuck);

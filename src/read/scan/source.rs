@@ -1,5 +1,5 @@
-//! The sources of a scan: memtable generations and runs, each with its own place. A run's goes from table to
-//! table, and says what to read ahead. Plain values; the scan's alone.
+//! The sources of a scan: memtable generations and runs, each with its own position. A run's source goes from
+//! table to table, and selects the blocks to read ahead. Plain values; the scan's alone.
 
 use std::ops::Bound;
 
@@ -14,24 +14,24 @@ use crate::memtable::{Generation, Position};
 use crate::merge::ITEM_SEQUENCE;
 use crate::table::TableCursor;
 
-/// Most that one source reads ahead at once.
+/// Most bytes that one source reads ahead at once.
 const AHEAD_BYTES_MAX: usize = 4 << 20;
-/// What all sources together read ahead with the first blocks, each by its part of the tree: a run that has
-/// most of it will be asked for several blocks of a short scan, and they cost one request.
+/// Bytes that all sources together read ahead with the first blocks, shared by the bytes of their runs. A run
+/// with most of the bytes will need several blocks in a short scan, and they cost one request.
 const FIRST_BYTES: u64 = 16 << 10;
-/// What a source reads ahead at its second miss.
+/// Bytes that a source reads ahead at its second miss.
 const AHEAD_BYTES_MIN: usize = 16 << 10;
 const AHEAD_GROWTH: usize = 4;
-/// What the shares of all runs add up to.
+/// The sum of the shares of all runs.
 const SHARE_ALL: u64 = 1024;
-/// As much at once is read by another thread, while what is here is looked at; less comes with the block that
-/// is missing.
+/// From this size on a window is read by another thread, while the scan uses cached blocks. A smaller window
+/// is read together with the missing block.
 const APART_BYTES_MIN: usize = 256 << 10;
-/// Lines of a block that is asked of the processor: as far as its keys go, if it is one of many small items.
+/// Cache lines prefetched of a block: up to the end of the keys in a block of many small items.
 pub(super) const BLOCK_LINES: usize = 12;
-/// The block that follows is asked of the processor so many items before it is needed.
+/// The following block is prefetched this many items before it is needed.
 const NEAR_ITEMS: usize = 6;
-/// Least length of a block but for the last, if it is not compressed: of those a window has less.
+/// Least length of an uncompressed block, except the last of a table. A window of compressed ones is smaller.
 const BLOCK_BYTES_MIN: usize = 4096;
 
 /// One source.
@@ -41,11 +41,11 @@ pub(super) enum Source {
     Run(RunSource),
 }
 
-/// A memtable. All that a match asks of the item it stands at is copied.
+/// A memtable. The parts of its item that a match needs are copied.
 pub(super) struct MemorySource {
-    /// Its index in the view.
+    /// Index of the generation in the view.
     generation: usize,
-    /// Of use in the view it was made for, and in no other.
+    /// Valid in the view it was made for only.
     position: Option<Position>,
     key: Vec<u8>,
     sequence: Sequence,
@@ -82,7 +82,7 @@ impl MemorySource {
         self.set(generation, from.and_then(|from| generation.seek(sight.tree, from, direction, sight.bound)));
     }
 
-    /// The value of the item that it stands at.
+    /// The value of its current item.
     pub(super) fn value<'v>(&self, view: &'v View) -> &'v [u8] {
         self.of(view).item(self.position.expect("the winner stands at an item")).value
     }
@@ -111,25 +111,25 @@ impl Source {
 pub(super) struct RunSource {
     pub(super) level: usize,
     pub(super) run: usize,
-    /// The table the cursor is in.
+    /// The cursor's table.
     table: usize,
     direction: Direction,
     pub(super) cursor: Option<TableCursor>,
     ahead: Ahead,
-    /// The block after the one at hand, whose slot in the cache is near by now.
+    /// The block after the current one; its index slot in the cache was prefetched.
     following: Option<BlockAddress>,
 }
 
-/// How far a source reads ahead.
+/// The read-ahead state of a source.
 #[derive(Clone, Default)]
 pub(super) struct Ahead {
-    /// At the next block that is missing.
+    /// Bytes to read ahead at the next missing block.
     bytes: usize,
-    /// Its part of what the scan may read ahead, of `SHARE_ALL`.
+    /// Its share of the scan's read-ahead, in units of 1 / `SHARE_ALL`.
     share: u64,
-    /// What was asked for ahead in the cursor's table, by offset.
+    /// Offsets in the cursor's table for which blocks were asked ahead.
     asked: std::ops::Range<u64>,
-    /// The block, by offset, at which more is asked for: half of what was read apart is behind it.
+    /// Offset of the block at which the next window is asked for: the middle of the last window read apart.
     renew_at: Option<u64>,
 }
 
@@ -155,7 +155,7 @@ impl RunSource {
             (Bound::Unbounded, Direction::Backward) => Some(count - 1),
             (Bound::Included(key) | Bound::Excluded(key), Direction::Forward) => Some(run.position(key)),
             (Bound::Included(key) | Bound::Excluded(key), Direction::Backward) => {
-                // The table whose range the key is in, or else the one before.
+                // The table whose range includes the key, or else the one before.
                 let at = run.position(key);
                 let is_in = run.tables().get(at).is_some_and(|placed| placed.table.min() <= key);
                 if is_in { Some(at) } else { at.checked_sub(1) }
@@ -169,22 +169,22 @@ impl RunSource {
         source
     }
 
-    /// After a seek: how much of the items to come are its own, by the bytes of its run and of all of them.
+    /// After a seek: sets the read-ahead share, by the bytes of its run and of all runs.
     pub(super) fn expect(&mut self, run_bytes: u64, (tree_bytes, run_count): (u64, u64)) {
         self.ahead.bytes = (FIRST_BYTES * run_bytes / tree_bytes.max(1)) as usize;
-        // Half by their bytes, half by their number: keys that lie side by side may all be in a small run.
+        // Half by their bytes, half by their number: adjacent keys may all be in a small run.
         let half = SHARE_ALL / 2;
         self.ahead.share = half * run_bytes / tree_bytes.max(1) + half / run_count;
     }
 
-    /// What it may read ahead at once when all runs together may so much.
+    /// Bytes it may read ahead at once, if all runs together may read `bytes_max`.
     fn window_bytes(&self, bytes_max: usize) -> usize {
         let share_bytes = bytes_max as u64 * self.ahead.share / SHARE_ALL;
         self.ahead.bytes.min(share_bytes as usize).min(AHEAD_BYTES_MAX)
     }
 
-    /// Adds to `asks` what comes after a block that is missing, or to `apart` if it is much; up to its share
-    /// of `bytes_max`.
+    /// Adds the blocks after a missing block to `asks`, or to `apart` if they are many; up to the source's
+    /// share of `bytes_max`.
     pub(super) fn ask_ahead(
         &mut self,
         missing: &BlockAddress,
@@ -197,7 +197,7 @@ impl RunSource {
         }
         let bytes = self.window_bytes(bytes_max);
         self.ahead.bytes = if self.has_asked(missing) {
-            // It was read ahead and is gone: the cache has no room for as much.
+            // It was read ahead and evicted since: the cache has no room for as much.
             self.ahead.bytes / AHEAD_GROWTH
         } else {
             (self.ahead.bytes * AHEAD_GROWTH).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
@@ -212,10 +212,10 @@ impl RunSource {
         }
     }
 
-    /// Adds to `apart` what comes after what was asked for, if the cursor has come to where it was to be.
+    /// Adds the next window to `apart`, if the cursor has come to the block `renew_at`.
     pub(super) fn renew(&mut self, at: &BlockAddress, bytes_max: usize, apart: &mut Vec<BlockAddress>) {
         if self.ahead.renew_at == Some(at.offset) && at.kind == BlockKind::Data {
-            // What is behind is not looked through again.
+            // Blocks behind the cursor need no check.
             let asked = &mut self.ahead.asked;
             match self.direction {
                 Direction::Forward => asked.start = at.offset,
@@ -231,7 +231,7 @@ impl RunSource {
         apart.extend(blocks);
     }
 
-    /// The next blocks that were not asked for yet, which they are now, of so many bytes.
+    /// The next blocks, of `bytes` in all, that were not asked for yet; notes them as asked for.
     fn next_window(&mut self, bytes: usize) -> Vec<BlockAddress> {
         let Some(cursor) = &self.cursor else { return Vec::new() };
         let asked = &mut self.ahead.asked;
@@ -249,13 +249,13 @@ impl RunSource {
         window
     }
 
-    /// The run it reads; of a hashed tree, on the way of that key.
+    /// The run it reads; in a hashed tree, the run on the path of the key `way`.
     pub(super) fn of<'v>(&self, view: &'v View, tree: TreeId, way: &[u8]) -> &'v Run {
         let tree = view.version.tree(tree).expect("the view does not change under a scan");
         tree.run(self.level, self.run, way).expect("the view does not change under a scan")
     }
 
-    /// Goes to the next item if the block at hand has it.
+    /// Goes to the next item if the current block has it.
     #[inline]
     pub(super) fn advance_in_block(&mut self, cache: &Cache) -> bool {
         let cursor = self.cursor.as_mut().expect("the winner stands at an item");
@@ -270,7 +270,7 @@ impl RunSource {
         true
     }
 
-    /// It has come to a block: hints that the one after it comes next.
+    /// After a move to another block: hints that the one after it comes next.
     pub(super) fn note_following(&mut self, cache: &Cache) {
         self.following = self.cursor.as_ref().and_then(TableCursor::following);
         if let Some(block) = &self.following {
@@ -278,7 +278,7 @@ impl RunSource {
         }
     }
 
-    /// Whether it has asked ahead for what is there in its table.
+    /// Whether the block lies in the offsets asked ahead in its table.
     pub(super) fn has_asked(&self, block: &BlockAddress) -> bool {
         self.ahead.asked.contains(&block.offset)
     }
@@ -299,7 +299,7 @@ impl RunSource {
     }
 }
 
-/// The key a source stands at; `None` at its end.
+/// The current key of a source; `None` at its end.
 #[inline]
 pub(super) fn key_of(source: &Source) -> Option<&[u8]> {
     match source {
@@ -308,7 +308,7 @@ pub(super) fn key_of(source: &Source) -> Option<&[u8]> {
     }
 }
 
-/// What the item is that a source stands at.
+/// The kind of a source's current item.
 #[inline]
 pub(super) fn kind_of(source: &Source) -> ItemKind {
     match source {
@@ -317,7 +317,7 @@ pub(super) fn kind_of(source: &Source) -> ItemKind {
     }
 }
 
-/// Its sequence, as range tombstones of its source compare with it.
+/// The sequence of its current item, for comparison with range tombstones of the source.
 pub(super) fn sequence_of(source: &Source) -> Sequence {
     match source {
         Source::Memory(memory) => memory.sequence,

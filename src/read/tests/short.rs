@@ -1,10 +1,10 @@
-//! Short ranges beside scans of the same view, and what they leave to scans.
+//! Short ranges compared with scans of the same view, and the cases that they leave to scans.
 
 use super::*;
 use crate::levels::gaps::{End, Span};
 use crate::read::scan::{self, Filled, Wanted, fill, start_of, tighter};
 
-/// What the cache has of the blocks that a test reads: enough.
+/// Cache memory for all blocks that a test reads.
 const CACHE_BYTES: usize = 1 << 20;
 
 impl World {
@@ -83,8 +83,8 @@ fn items(batch: &scan::Batch) -> Vec<(Vec<u8>, Vec<u8>)> {
     (0..batch.count()).map(|number| batch.item(number)).map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
 }
 
-/// Compares what is read at once, from anywhere in any range, with what the map holds there; how often each
-/// answer came.
+/// Compares the items read at once, from any start in any range, with the map; returns the count of each
+/// result.
 fn compare(world: &mut World, rounds: usize) -> [usize; 3] {
     let mut counts = [0; 3];
     for round in 0..rounds {
@@ -123,8 +123,8 @@ fn compare(world: &mut World, rounds: usize) -> [usize; 3] {
     counts
 }
 
-/// With everything in memory and nothing deleted as a range, nearly all is read at once, and is what the map
-/// says, in both directions, at every bound.
+/// With all blocks in memory and no deleted range, nearly all items are read at once and equal the map's, in
+/// both directions, at every bound.
 #[test]
 fn short_ranges_are_what_scans_yield() {
     let plain = [0, 1, 2, 4].map(|seed| World::new(seed, 1 << 20));
@@ -135,7 +135,7 @@ fn short_ranges_are_what_scans_yield() {
     }
 }
 
-/// Fence pages that are not resident are found in the cache, or left to a scan, as data blocks are.
+/// Fence pages that are not resident are found in the cache, or left to a scan, like data blocks.
 #[test]
 fn what_is_not_in_memory_is_left() {
     for seed in 0..4 {
@@ -148,7 +148,7 @@ fn what_is_not_in_memory_is_left() {
     }
 }
 
-/// What is hidden by a range tombstone is never read, and what lies before one is.
+/// Items hidden by a range tombstone are never read; items before one are.
 #[test]
 fn deleted_ranges_are_left() {
     let mut all = [0; 3];
@@ -159,7 +159,7 @@ fn deleted_ranges_are_left() {
     assert!(all.iter().all(|count| *count > 200), "{all:?}");
 }
 
-/// A range ends where it should though eight bytes of its end are those of every key around it.
+/// A range ends at its bound even if eight bytes of the bound equal those of every key around it.
 #[test]
 fn ranges_end_among_keys_that_look_alike() {
     let mut world = World::of(7, 1 << 20, [0; 6], b"");
@@ -185,7 +185,7 @@ fn ranges_end_among_keys_that_look_alike() {
         let mut batch = scan::Batch::default();
         assert_eq!(world.fill(&wanted, &mut batch), Filled::ToEnd);
         assert_eq!((batch.count(), batch.item(0).0), (10, &key(first)[..]));
-        // A range with one bound shares no beginning with its keys.
+        // A range with one bound has no prefix in common with its keys.
         let range = match direction {
             Direction::Forward => (Bound::Unbounded, Bound::Included(key(12))),
             Direction::Backward => (Bound::Included(key(30)), Bound::Unbounded),
@@ -198,7 +198,7 @@ fn ranges_end_among_keys_that_look_alike() {
     }
 }
 
-/// Very many deleted keys are left to a scan, a gap is gone past, and large values are handed out by a scan.
+/// Very many deleted keys are left to a scan, a gap is skipped, and large values are left to a scan.
 #[test]
 fn what_takes_long_is_left() {
     let mut world = World::new(2, 1 << 20).warm();

@@ -1,4 +1,4 @@
-//! Gets that wait for several runs at once, beside the same gets that wait for one after another.
+//! Gets that wait for several runs at once, compared with the same gets one run after another.
 
 use super::*;
 use crate::base::load::DeviceLoad;
@@ -10,18 +10,18 @@ use crate::read::breadth::{READS_FEW, Search};
 const BOUND: Sequence = 100;
 const WIDTHS: [usize; 3] = [2, 4, 8];
 
-/// What a tree is made of beside its items.
+/// Properties of a tree besides its items.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     filter: FilterPlan,
-    /// Room for filters and fences in memory.
+    /// Memory for filters and fences.
     pages_bytes: u64,
     cache_bytes: usize,
 }
 
 const NO_FILTER: FilterPlan = FilterPlan::of_bits(0);
 const FILTER: FilterPlan = FilterPlan::of_bits(10);
-/// Lets so much pass that most reads are in vain.
+/// A filter so weak that most reads find nothing.
 const LEAKY: FilterPlan = FilterPlan::of_bits(1);
 const ALL_PAGES: u64 = 1 << 20;
 
@@ -32,12 +32,12 @@ fn shapes() -> Vec<Shape> {
     all.map(|(filter, pages_bytes)| Shape { filter, pages_bytes, cache_bytes: 64 << 10 }).collect()
 }
 
-/// A tree of eleven runs: six in level 0, which have range tombstones too, three and two below. No items in
-/// write buffers.
+/// A tree of eleven runs: six in level 0, which have range tombstones too, three and two below. Write buffers
+/// are empty.
 fn world(seed: u64, shape: Shape) -> World {
     let mut world = World::new(seed, 0);
     let mut builder = Builder::new(&world.storage, &world.secret, PageBudget::alone(shape.pages_bytes));
-    // Behind the tables of the world that it was made from.
+    // Numbers behind those of the tables of the base world.
     (builder.filter, builder.number) = (shape.filter, 100);
     let (mut changes, mut model) = (vec![Change::AddTree(TREE)], Model::new());
     let deep = [(2, 1), (2, 2), (1, 1), (1, 2), (1, 3)].map(|(level, run)| Spot { level, run });
@@ -56,41 +56,41 @@ fn world(seed: u64, shape: Shape) -> World {
     world
 }
 
-/// None, or one of some keys.
+/// No range tombstone, or one of some keys.
 fn covers(rng: &mut SimRng) -> Vec<Cover> {
     let start = 100 + rng.below(290);
     let cover = |number: u64| format!("shared/prefix/{number}").into_bytes();
     if rng.one_in(2) { vec![(cover(start), cover(start + 1 + rng.below(9)))] } else { Vec::new() }
 }
 
-/// How a get went.
+/// The course of a get.
 struct Played {
     found: Result<Option<Vec<u8>>>,
     /// The blocks it asked for.
     blocks: Vec<BlockAddress>,
-    /// Most asks in flight at once, and those that were when it was done.
+    /// Most asks in flight at once, and those in flight at its end.
     in_flight_max: usize,
     left: usize,
 }
 
-/// What meets a get on its way.
+/// The conditions of a get.
 #[derive(Clone, Copy)]
 struct Way<'w> {
-    /// Blocks that cannot be read.
+    /// Blocks whose reads fail.
     failing: &'w [BlockAddress],
-    /// Blocks with which everything is here that a table needs to say that it has the key; beside those that
-    /// have it in them.
+    /// Blocks which complete the memory that a table needs to know that it has the key; besides blocks that
+    /// contain the key.
     deciding: &'w [BlockAddress],
     /// Answers come in the order of the asks.
     is_ordered: bool,
-    /// Everything is evicted now and then.
+    /// All blocks are evicted at times.
     evicts: bool,
 }
 
 const SMOOTH: Way<'static> = Way { failing: &[], deciding: &[], is_ordered: false, evicts: false };
 
 impl World {
-    /// Nothing is in the cache.
+    /// Empties the cache.
     fn cool(&mut self, shape: Shape) {
         self.cache = Cache::new(shape.cache_bytes, self.epoch.clone(), Region::heap);
     }
@@ -137,7 +137,7 @@ impl World {
             if way.evicts && rng.one_in(3) {
                 (0..20).for_each(|_| drop(self.cache.reserve().grant(reserve::Role::Ingests, 64 << 10)));
             }
-            // The memory that an earlier call looked at may be gone.
+            // Memory used by an earlier call may be freed.
             drop(pin);
             pin = self.epoch.pin();
             let answer = Answer { ask, result };
@@ -145,23 +145,22 @@ impl World {
         }
     }
 
-    /// Of which run the block is, counted from the newest.
+    /// The number of the run that has the block, from the newest.
     fn age(&self, block: &BlockAddress) -> usize {
         let runs = self.view.version.tree(TREE).expect("added").runs();
         let has = |run: &Run| run.tables().iter().any(|one| one.table.file().name() == block.file);
         runs.into_iter().position(has).expect("the view has it")
     }
 
-    /// As `play`, with nothing in the cache.
+    /// As `play`, with an empty cache.
     fn play_cold(&mut self, key: &[u8], breadth: Option<&Breadth>, way: Way<'_>, shape: Shape) -> Played {
         self.cool(shape);
         self.play(key, breadth, way)
     }
 }
 
-/// In whatever order reads end, with blocks evicted and pages that come to stay meanwhile, what is found is
-/// what the map holds; asks have numbers of their own and are never more than they may be. Some gets are done
-/// with asks in flight.
+/// For any order of reads, with evicted blocks and pages pinned meanwhile, gets return the map's values. Asks
+/// have different numbers and stay within their limit. Some gets end with asks in flight.
 #[test]
 fn wide_gets_find_the_newest_version() {
     let (mut detached, mut widest) = (0, 0);
@@ -191,7 +190,7 @@ fn wide_gets_find_the_newest_version() {
     assert!(detached > 300 && widest == 8, "{detached} with asks in flight, at most {widest}");
 }
 
-/// Fences alone tell that a large value is there, also where no memory keeps their pages.
+/// Fences alone show that a large value is present, also if no memory keeps their pages.
 #[test]
 fn presence_of_large_values_is_told_by_fences() {
     let shape = Shape { filter: NO_FILTER, pages_bytes: 0, cache_bytes: 0 };
@@ -215,8 +214,8 @@ fn presence_of_large_values_is_told_by_fences() {
     }
 }
 
-/// A get fails for a read if, and only if, it would fail looking into one run after another: whichever of its
-/// reads fails, alone or with others, and whatever the order in which they end.
+/// A get fails for a read exactly if it would fail when searching one run after another, for any failing
+/// reads and any order in which reads end.
 #[test]
 fn a_failed_read_fails_what_it_decides() {
     let (mut failed, mut spared) = (0, 0);
@@ -247,8 +246,8 @@ fn a_failed_read_fails_what_it_decides() {
     assert!(failed > 1000 && spared > 300, "{failed} failed, {spared} were spared");
 }
 
-/// As many reads as may be are in flight until none is left to ask for, and none is for a run whose turn
-/// could not come.
+/// As many reads as allowed are in flight until no block is left to ask for. No read is for a run that could
+/// not be needed.
 #[test]
 fn as_many_are_in_flight_as_may_be() {
     let shape = Shape { filter: NO_FILTER, pages_bytes: ALL_PAGES, cache_bytes: 1 << 20 };
@@ -266,7 +265,7 @@ fn as_many_are_in_flight_as_may_be() {
             assert!(wide.blocks.starts_with(&serial.blocks), "newest first");
             assert!(asked < serial.blocks.len() + width && wide.in_flight_max == asked.min(width));
             assert_eq!(wide.left, asked - serial.blocks.len(), "the newest decides at once");
-            // What an older run has in memory decides too: nothing behind it is asked for.
+            // A version that an older run has in memory decides too: no block behind it is asked for.
             let Some((last, needed)) = serial.blocks.split_last() else { continue };
             if world.models[0].1.contains_key(&key) {
                 world.cool(shape);
@@ -279,9 +278,9 @@ fn as_many_are_in_flight_as_may_be() {
     assert!(waited > 50, "{waited} waited for newer runs");
 }
 
-/// Behind a run that is known to have the key nothing is asked for, although newer runs are still waited for:
-/// neither if its block says so, nor if the block is in memory and its filter page, just read, lets the key
-/// pass.
+/// No block is asked for behind a run that is known to have the key, although newer runs are still waited
+/// for. The run's block may have shown the key, or its block is in memory and its filter page, just read,
+/// lets the key pass.
 #[test]
 fn nothing_is_asked_for_behind_what_decides() {
     for (seed, filter) in [NO_FILTER, FILTER].into_iter().enumerate() {
@@ -293,7 +292,7 @@ fn nothing_is_asked_for_behind_what_decides() {
                 let breadth = Breadth::new(Search::Parallel(width), Arc::default());
                 let blocks = world.play_cold(&key, None, SMOOTH, shape).blocks;
                 open += world.play_cold(&key, Some(&breadth), SMOOTH, shape).left;
-                // Once more, with all but the filter page in memory of the run that has the key.
+                // Once more, with all blocks but the filter page in memory of the run that has the key.
                 let Some(data) = blocks.last().filter(|_| world.models[0].1.contains_key(&key)) else {
                     continue;
                 };
@@ -311,8 +310,8 @@ fn nothing_is_asked_for_behind_what_decides() {
     }
 }
 
-/// An adaptive get reads what a serial one does, one by one, where filters in memory have let the key pass,
-/// and everywhere while the device has something to do; else two at once, where there are two.
+/// An adaptive get reads the same blocks as a serial one, one by one, if filters in memory let the key pass,
+/// and in all cases while the device has many reads. Otherwise it reads two at once, if there are two.
 #[test]
 fn adaptive_gets_are_wide_where_it_is_open() {
     for (seed, shape) in shapes().into_iter().enumerate() {
@@ -323,7 +322,7 @@ fn adaptive_gets_are_wide_where_it_is_open() {
         let (mut twos, mut unlike, mut others) = (0, 0, Vec::new());
         for round in 0..200 {
             let key = key(&mut world.rng);
-            // Few at first, then not.
+            // Few reads at first, then many.
             others.resize_with(if round < 100 { READS_FEW as usize - 1 } else { READS_FEW as usize }, || {
                 load.reading()
             });
@@ -340,8 +339,8 @@ fn adaptive_gets_are_wide_where_it_is_open() {
             }
         }
         assert_eq!(twos > 20, is_open, "{twos} gets were wide, {shape:?}");
-        // Between the two gets it may come to be known that most keys are absent: then a page of the last
-        // run's filter is read in place of a block, or the other way round.
+        // Between the two gets a table may learn that most keys are absent: then a page of the last run's
+        // filter is read instead of a block, or the other way round.
         assert!(unlike <= 10, "{unlike} gets read something else, {shape:?}");
         others.clear();
         assert_eq!(load.awaited(), 0);

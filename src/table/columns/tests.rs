@@ -1,4 +1,4 @@
-//! Filters by column: what a node's newest slice tells of all its runs, through copies, cuts and damage.
+//! Filters by column: the answers of a node's newest slice for all its runs, through copies, cuts and damage.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const NODE: NodeId = NodeId { height: 1, path: 5 };
 
 type Keys = BTreeSet<Vec<u8>>;
 
-/// The pile of a node, built from its oldest run on.
+/// The runs of a node, built from the oldest on.
 struct Pile {
     bench: Bench,
     /// Newest first: the keys of each run and its tables.
@@ -45,7 +45,7 @@ impl Pile {
         keys
     }
 
-    /// Adds a run of so many items, in so many tables.
+    /// Adds a run of `items` items in `tables` tables.
     fn push(&mut self, items: usize, tables: usize, kind: FilterKind) {
         let keys = self.keys(items);
         let all: Vec<&Vec<u8>> = keys.iter().collect();
@@ -82,7 +82,7 @@ impl Pile {
         self.runs.insert(0, (keys, opened));
     }
 
-    /// What the pages of a run's tables tell of an older one's keys; no key that is there is denied.
+    /// Counts the answers of a run's pages about an older run's keys; no present key may be denied.
     fn told(&self, newer: usize, older: usize) -> (usize, usize) {
         let name = self.runs[older].1[0].unique_name();
         let (mut told, mut asked) = (0, 0);
@@ -110,7 +110,7 @@ impl Pile {
     }
 }
 
-/// The newest run of a pile tells of all older ones, each in one table.
+/// The newest run of a pile answers for all older ones, each in one table.
 #[test]
 fn the_newest_run_tells_of_all() {
     let mut pile = Pile::new();
@@ -123,8 +123,8 @@ fn the_newest_run_tells_of_all() {
     }
 }
 
-/// Columns follow the first run's while the runs are of about its size; a far larger one begins anew, and a
-/// small one does not write again what is large.
+/// Columns keep the first run's width while the runs are of similar size; a far larger run begins anew, and a
+/// small one does not copy the filters of a large one.
 #[test]
 fn sizes_may_differ() {
     let mut pile = Pile::new();
@@ -139,7 +139,7 @@ fn sizes_may_differ() {
     assert!(pile.told(1, 2).0 > 4900);
 }
 
-/// Where a page is damaged, its runs are not told of; all others are, and what is there is never denied.
+/// A damaged page has no answers for its runs; all other pages have, and no present key is denied.
 #[test]
 fn damaged_pages_are_not_copied() {
     let mut pile = Pile::new();
@@ -157,7 +157,7 @@ fn damaged_pages_are_not_copied() {
     }
 }
 
-/// Pages of another kind than their footer says, as only crafted files have them, are not copied either.
+/// Pages of another kind than their footer names, as only crafted files have them, are not copied.
 #[test]
 fn pages_of_another_kind_are_not_copied() {
     let mut pile = Pile::new();
@@ -182,8 +182,8 @@ fn pages_of_another_kind_are_not_copied() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever sizes runs have, in however many tables, with or without columns, and whichever of them are
-    /// taken away: no page denies a key that a run of its pile has.
+    /// For runs of any size, in any number of tables, with or without columns, and with any of them removed:
+    /// no page denies a key that a run of its pile has.
     #[test]
     fn nothing_is_denied(
         runs in proptest::collection::vec((1usize..900, 1usize..4, any::<bool>(), 0usize..8), 2..7),

@@ -1,16 +1,15 @@
-//! Tables with learned pages: every key is where its page's model says, in slices of several pages, of models
-//! and of fences.
+//! Tables with learned pages: models find every key, in slices of several pages, with models and with fences.
 
 use super::*;
 use crate::format::table::index::IndexPage;
 use crate::format::table::learned::LearnedPage;
 
-/// Blocks of the smallest size: a page's worth of them is built quickly.
+/// Blocks of the smallest size, so that a page fills quickly.
 const LEARNED: SliceShape = SliceShape { index: IndexPlan::Learned, block_bytes: 512, ..SHAPE };
-/// Items of a page's worth.
+/// Enough items for a page.
 const GATHER_BYTES: usize = 900 << 10;
 
-/// A file of one slice, which gathers less than usual.
+/// Builds a file of one slice with a small gather buffer.
 fn build(bench: &Bench, model: &Model) -> TableSummary {
     let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
     builder.set_memory_bytes(4 * GATHER_BYTES);
@@ -23,7 +22,7 @@ fn build(bench: &Bench, model: &Model) -> TableSummary {
     builder.finish().expect("finished").summary
 }
 
-/// The pages of the slice: whether each is learned, and its blocks.
+/// For each page of the slice: whether it is learned, and its number of blocks.
 fn pages(bench: &Bench, table: &Table) -> Vec<(bool, usize)> {
     let (contents, span) = (bench.contents(), table.entry().fence_span());
     let pages =
@@ -31,8 +30,8 @@ fn pages(bench: &Bench, table: &Table) -> Vec<(bool, usize)> {
     pages.map(|page| (LearnedPage::is_learned(page), IndexPage::of(page).blocks().count())).collect()
 }
 
-/// Keys that a line suits, keys at random, keys that tie where a model looks, and then such as a line suits
-/// again: all are found, whatever lists their blocks, and what is not there is not.
+/// Linear keys, random keys, keys with equal model inputs, then linear keys again: all are found, with any
+/// kind of page, and absent keys are not.
 #[test]
 fn keys_are_where_models_say() {
     let mut dice = Dice(7);
@@ -67,10 +66,10 @@ fn keys_are_where_models_say() {
     }
 }
 
-/// A cursor passes over empty blocks, in both directions and from any key.
+/// A cursor skips empty blocks, in both directions and from any key.
 #[test]
 fn cursors_pass_over_empty_blocks() {
-    // A large value takes the place of several blocks, of which only one has items.
+    // A large value covers the positions of several blocks, of which only one has items.
     let value_bytes = |n: u64| if n % 1000 == 500 { 2000 } else { 40 };
     let model: Model = (0..12_000u64)
         .map(|n| ((n * 16).to_be_bytes().to_vec(), Some(vec![n as u8; value_bytes(n)])))

@@ -1,4 +1,4 @@
-//! Tables that are opened as they are built, and many files at once.
+//! Tables opened by their builder, and many files opened at once.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::format::table::footer::Span;
 use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 use crate::io::sim::{Call, Operation};
 
-/// A builder that opens its tables reads nothing of what it wrote, keeps in memory what opening would have
-/// loaded, as far as there is room, and its tables answer alike.
+/// A builder that opens its tables reads none of its output back. The pages that opening would have loaded
+/// stay in memory as far as there is room, and the tables give the same answers.
 #[test]
 fn built_tables_are_open() {
     let mut dice = Dice(9);
@@ -48,7 +48,7 @@ fn built_tables_are_open() {
         }
         assert_eq!(budgets[0].pinned_bytes(), budgets[1].pinned_bytes());
         assert_eq!(budgets[0].pinned_bytes() > 0, limit_bytes > 0);
-        // A table that lacks pages is noted when it is published: before that no version has it.
+        // A table that lacks pages is noted when it is published: no version has it before.
         assert!(budgets[0].take_short().is_empty());
         assert_eq!(built.tables.iter().any(|table| table.lacks_pages()), limit_bytes < 1 << 20);
         assert_eq!(built.tables.len(), opened.len());
@@ -69,8 +69,8 @@ fn built_tables_are_open() {
     }
 }
 
-/// Files opened together have the tables that each has alone, and pages loaded together are those that each
-/// loads alone: as many as find room, in the order asked for. A damaged page costs its slice alone.
+/// Files opened together have the same tables as when opened alone, and pages loaded together are those
+/// loaded alone: as many as fit, in the order given. A damaged page affects only its slice.
 #[test]
 fn many_files_open_at_once() {
     let bench = Bench::new();
@@ -115,7 +115,7 @@ fn many_files_open_at_once() {
     damage_is_told(&bench, &mut files, &opened);
 }
 
-/// Pages of which a part is kept leave room for others, which were refused it while they were whole.
+/// Pages of which only a part is kept leave room for others, which were refused while these were whole.
 #[test]
 fn parts_of_pages_leave_room() {
     const SLICES: u32 = 400;
@@ -134,7 +134,7 @@ fn parts_of_pages_leave_room() {
     let own_bytes: usize = tables.iter().map(|table| table.memory_bytes()).sum();
     assert_eq!(whole_bytes, u64::from(SLICES) * UNIT_BYTES as u64);
     let budget = PageBudget::alone(own_bytes as u64 + whole_bytes * 4 / 5);
-    // As where the data is many times the cache.
+    // The state of a store whose data is many times the cache.
     let taken: Vec<_> = std::iter::from_fn(|| budget.places(10)).collect();
     let wanted = tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
     load_pages(&bench.storage, &budget, u64::MAX, wanted, Err).expect("all are whole");
@@ -173,7 +173,7 @@ fn many_files(bench: &Bench) -> Vec<Named> {
     files
 }
 
-/// A page of the filter of one slice is damaged, and a file is another.
+/// Damages a page of the filter of one slice, and replaces a file by another.
 fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<Table>>]) {
     let damaged = opened[5][1].entry().filter_span();
     let mut bytes = bench.disk.contents(files[5].0.file).expect("it is there");
@@ -195,7 +195,7 @@ fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<Table>>]
     assert!(matches!(other, Err(Error::Corrupt(at)) if at.what == "the file uid"));
 }
 
-/// Slices of any length die in any order: every page is given back once, with the last slice that lies in it.
+/// Slices of any length end in any order: each page is freed once, with the last slice that lies in it.
 #[test]
 fn each_page_is_given_back_once() {
     let (unit, page) = (UNIT_BYTES as u64, PAGE_BYTES as u64);
@@ -228,8 +228,8 @@ fn each_page_is_given_back_once() {
     }
 }
 
-/// Holes are taken a few at a time, neighbours as one, and none of a file that goes whole; while some are
-/// being punched not all is done.
+/// Holes are taken a few at a time, neighbours as one span, and none of an obsolete file; while holes are
+/// being punched the work is not done.
 #[test]
 fn holes_are_taken_in_pieces() {
     let event = Arc::new(crate::base::sync::Event::new());
@@ -261,7 +261,7 @@ fn holes_are_taken_in_pieces() {
     assert!(discarded.is_empty() && discarded.take_holes(2).is_empty());
 }
 
-/// However many fences the nodes of a trie have, there is memory left for the filters of its root.
+/// For any number of node fences of a trie, memory is left for the filters of its root.
 #[test]
 fn fences_of_nodes_leave_room() {
     let limit_bytes = 1 << 20;

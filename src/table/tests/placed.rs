@@ -30,7 +30,7 @@ fn hashed_tables_agree_with_maps() {
     }
 }
 
-/// A key without a place, which stands for the bound of a range, lies with others in a table.
+/// A key without a place, which bounds a range, lies among others in a table.
 #[test]
 fn bounds_lie_among_items() {
     let bench = Bench::new();
@@ -42,8 +42,8 @@ fn bounds_lie_among_items() {
     }
 }
 
-/// A run of items whose places are the same up to the end, as keys that were ground for it would have, and
-/// tables with more of them than a block has room for.
+/// A run of items with equal places up to the last bits, as keys ground for it would have; and tables with
+/// more of them than fit one block.
 #[test]
 fn items_of_one_quantum_are_found() {
     let mut dice = Dice(9);
@@ -60,7 +60,7 @@ fn items_of_one_quantum_are_found() {
     }
 }
 
-/// In a store with another secret the keys are in no order, which streams, cursors and checks tell of.
+/// With another store's secret the keys are out of order; streams, cursors and checks report it.
 #[test]
 fn the_order_of_another_secret_is_damage() {
     let bench = Bench::new();
@@ -92,7 +92,7 @@ fn the_order_of_another_secret_is_damage() {
     assert!(other.verify(&summary).is_err());
 }
 
-/// Slices that begin with a large value, or have nothing but values of a block each, have quanta too.
+/// Slices that begin with a large value, or that have only values of one block each, have quanta too.
 #[test]
 fn fences_of_large_items_are_small() {
     for (items, first_bytes, value_bytes) in
@@ -110,7 +110,7 @@ fn fences_of_large_items_are_small() {
     }
 }
 
-/// What blocks and fences of items of 16 and 100 bytes take: the bars of the issue, at this size.
+/// Size of blocks and fences for items of 16 and 100 bytes: the issue's bounds, at this size.
 #[test]
 fn hashed_tables_are_small() {
     let bench = Bench::new();

@@ -11,8 +11,8 @@ fn opened(bench: &Bench, keys: &[Vec<u8>], shape: SliceShape) -> (TableSummary, 
     (summary, table)
 }
 
-/// Of tables whose fences do not fit a budget that sketches fit, nearly all keys have their block by sketch,
-/// the same as by the fences; keys whose sketches are not worth it keep as many fences as fit.
+/// If the fences exceed a budget that sketches fit, nearly all keys find their block by sketch, the same as
+/// by the fences. Keys whose sketches are not worth it keep as many fences as fit.
 #[test]
 fn sketches_stand_for_fences() {
     for family in KeyFamily::ALL {
@@ -52,8 +52,8 @@ fn sketches_stand_for_fences() {
     }
 }
 
-/// Where not all fence pages fit, whole ones leave room to sketches; they have all of it again when tables
-/// have gone.
+/// If not all fence pages fit, whole pages leave room to sketches; they have all of it again when tables are
+/// dropped.
 #[test]
 fn fences_leave_room_for_sketches() {
     let bench = Bench::new();
@@ -67,7 +67,7 @@ fn fences_leave_room_for_sketches() {
     let budget = PageBudget::alone(own_bytes as u64 + 3 * fence_bytes);
     let wanted = || tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
     tables.iter().for_each(|table| table.account(&budget));
-    // First none, then one at a time.
+    // None at first; then one table's at a time.
     load_pages(&bench.storage, &budget, 0, wanted(), Err).expect("all is whole");
     assert!(tables.iter().all(|table| table.sketches_bytes() == 0));
     let mut turns = 0;

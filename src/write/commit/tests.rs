@@ -1,4 +1,4 @@
-//! Commits driven step by step, several at once: who leads, what is written and synced, what fails with what.
+//! Commits driven step by step, several at once: choice of leaders, writes and syncs, and errors.
 
 use super::*;
 use crate::base::epoch::Epoch;
@@ -27,7 +27,7 @@ const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1)
 const GENERATION_BYTES: usize = 64 << 10;
 const LOG_BYTES: u64 = RECORDS_FROM + (128 << 10);
 
-/// A writer over simulated files, driven by hand.
+/// A writer over simulated files, whose requests the test answers.
 struct World {
     disk: Arc<SimDisk>,
     writer: Writer,
@@ -70,7 +70,7 @@ impl World {
         Driven { world: self, op, commit, step }
     }
 
-    /// Commits alone, to the end.
+    /// Runs a commit alone, to its end.
     fn run(&self, op: &Op) -> Result<()> {
         self.start(op).run()
     }
@@ -95,7 +95,7 @@ impl World {
     }
 }
 
-/// What is committed, kept for as long as its machine.
+/// The data of a commit, kept as long as its machine.
 struct Op {
     items: Batch,
     keyspaces: Keyspaces,
@@ -126,7 +126,7 @@ fn put(key: &[u8], value: &[u8], until: Until) -> Op {
     Op { items, keyspaces: Keyspaces::default(), until, seals: Seals::No }
 }
 
-/// A keyspace that is there until it is dropped.
+/// A keyspace that exists until it is dropped.
 #[derive(Debug, Default)]
 struct Dropping(AtomicBool);
 
@@ -143,8 +143,8 @@ impl Writable for Dropping {
     }
 }
 
-/// A batch of which a keyspace was dropped before its place in the order is refused whole, whether it leads
-/// or is one of a group; others of the group are written.
+/// A batch with a keyspace that was dropped before the batch's place in the order is refused whole, as leader
+/// or in a group. Other batches of the group are written.
 #[test]
 fn a_dropped_keyspace_refuses_its_batches() {
     let world = World::new();
@@ -160,7 +160,7 @@ fn a_dropped_keyspace_refuses_its_batches() {
     let leader = world.start(&leads);
     let (mut one, mut two) = (world.start(&follows), world.start(&other));
     dropping.0.store(true, Ordering::Release);
-    // The leader has written its own record already: the next one gathers.
+    // The leader has framed its own record already, so the next leader gathers the group.
     leader.run().expect("it has no such keyspace");
     one.answer(Ok(()));
     two.answer(Ok(()));
@@ -180,8 +180,8 @@ fn a_dropped_keyspace_refuses_its_batches() {
     assert!(world.writer.latched().is_none() && world.writer.queue.lock().front.is_some());
 }
 
-/// Batches wait in a bounded memory: one that finds no room waits before it is copied, and is committed once
-/// another has gone. A batch that may be kept is not copied.
+/// The memory of waiting batches is bounded: a batch that finds no room waits before it is copied, and is
+/// committed once another batch is done. A shared batch is not copied.
 #[test]
 fn waiting_batches_are_bounded() {
     let reserve = Reserve::of_batches(1000);
@@ -254,7 +254,7 @@ impl Driven<'_> {
         self.step = self.commit.resume(&self.op.get(), answer);
     }
 
-    /// Does what is asked for.
+    /// Answers the request by doing it.
     fn obey(&mut self) {
         let answer = match self.ask() {
             WriteAsk::Append { file, offset, .. } => self.world.disk.write(file, offset, self.commit.bytes()),
@@ -264,7 +264,7 @@ impl Driven<'_> {
         self.answer(answer);
     }
 
-    /// To the end, if only it decides.
+    /// Runs the machine to its end; no other machine may be needed for it.
     fn run(mut self) -> Result<()> {
         for _ in 0..100 {
             match &self.step {
@@ -292,8 +292,8 @@ fn log(number: u64) -> FileName {
     FileName::new(FileKind::Log, number)
 }
 
-/// A leader takes those that queued up before its append, one append for all; who comes later leads next,
-/// with those behind it. Nothing is visible before its append is answered.
+/// A leader takes the batches that queued before its append, with one append for all. A later batch leads
+/// next, with those behind it. No item is visible before its append is answered.
 #[test]
 fn a_group_is_written_at_once() {
     let world = World::new();
@@ -305,7 +305,7 @@ fn a_group_is_written_at_once() {
     assert_eq!(world.value(b"a"), None);
     one.obey();
     assert!(one.result().is_some_and(Result::is_ok) && world.value(b"a").is_some());
-    // `two` leads now, and takes `three` along once it goes on.
+    // `two` leads now. It takes `three` and `four` into its group when it is resumed.
     let mut four = world.start(&ops[3]);
     two.answer(Ok(()));
     assert!(matches!(two.ask(), WriteAsk::Append { .. }));
@@ -319,8 +319,8 @@ fn a_group_is_written_at_once() {
     assert_eq!((world.writer.visible(), world.value(b"d")), (4, Some(b"1".to_vec())));
 }
 
-/// A seal that queues up behind a leader seals: it was swallowed by the leader's group, so that a flush
-/// beside writers flushed nothing.
+/// A seal that queues behind a leader seals. Regression: the seal was absorbed into the leader's group, so
+/// that a flush beside writers flushed no generation.
 #[test]
 fn a_seal_is_no_part_of_a_group() {
     let world = World::new();
@@ -339,8 +339,7 @@ fn a_seal_is_no_part_of_a_group() {
     assert_eq!((world.value(b"a"), world.value(b"b")), (Some(b"1".to_vec()), Some(b"2".to_vec())));
 }
 
-/// A sync covers earlier logs before its own, and is followed by the slot page; a second one has nothing to
-/// do.
+/// A sync covers earlier logs before its own, and the slot page follows. A second sync has nothing to do.
 #[test]
 fn earlier_logs_are_synced_first() {
     let world = World::new();
@@ -361,8 +360,8 @@ fn earlier_logs_are_synced_first() {
     assert!(world.start(&sync).result().is_some_and(Result::is_ok));
 }
 
-/// While a slot of the log vouches for its page, a sync is followed by the witness, which no sync of the log
-/// writes; want of room for it is no failure, and any other error latches as one of the log does.
+/// While a valid slot of the log exists, a sync is followed by a write of the witness, which no sync of the
+/// log writes. A full disk is no failure of that write; any other error latches as one of the log does.
 #[test]
 fn the_witness_is_written_beside_the_log() {
     let world = World::new();
@@ -386,8 +385,8 @@ fn the_witness_is_written_beside_the_log() {
     assert!(commit.run().is_err() && world.writer.latched().is_some());
 }
 
-/// An earlier log that a flush has synced and removed meanwhile is durable, whatever the sync of its name
-/// says.
+/// An earlier log that a flush has meanwhile synced and removed is durable, even if the commit's sync of it
+/// fails.
 #[test]
 fn an_earlier_log_may_be_gone() {
     let world = World::new();
@@ -407,8 +406,8 @@ fn an_earlier_log_may_be_gone() {
     assert!(world.writer.latched().is_none());
 }
 
-/// A full disk fails the group, leaves the sequence where it was, and clears by itself; also past the point
-/// where writeback was asked for.
+/// A full disk fails the group, leaves the sequence unchanged, and clears by itself, also past the point up
+/// to which writeback was requested.
 #[test]
 fn a_full_disk_clears() {
     let world = World::new();
@@ -418,7 +417,7 @@ fn a_full_disk_clears() {
     let Role::Leads(lead) = &mut one.commit.role else { panic!("it leads") };
     lead.front.written_back = lead.front.spare.log.tail().bytes;
     one.answer(Err(full()));
-    // What may have been written is erased.
+    // Records that may have been written are erased.
     assert!(one.commit.bytes().iter().all(|byte| *byte == 0));
     one.obey();
     assert!(matches!(one.result(), Some(Err(Error::Full { .. }))));
@@ -431,8 +430,8 @@ fn a_full_disk_clears() {
     assert!(front.next_writeback().is_none() && front.written_back <= tail);
 }
 
-/// A failed sync latches: its group, those that wait, and those that come get an error, nothing becomes
-/// visible, and the front is not lost.
+/// A failed sync latches. Its group, waiting commits and later commits get an error, no item becomes visible,
+/// and the front is not lost.
 #[test]
 fn a_failed_sync_latches() {
     let world = World::new();
@@ -450,7 +449,8 @@ fn a_failed_sync_latches() {
     assert!(world.writer.queue.lock().front.is_some());
 }
 
-/// Without room a leader waits for it, fails with what keeps room from being made, and goes on when there is.
+/// Without room a leader waits. It fails with the error that prevents new room, and continues once there is
+/// room.
 #[test]
 fn room_is_waited_for() {
     let world = World::new();
@@ -477,8 +477,8 @@ fn room_is_waited_for() {
     assert_eq!(world.value(&[2]).map(|value| value.len()), Some(GENERATION_BYTES / 3));
 }
 
-/// Whoever is dropped half-way gives the front back: queued, chosen to lead, waiting for room, or writing.
-/// Only the last latches, since nobody knows what it wrote.
+/// A machine dropped half-way returns the front: while queued, chosen to lead, waiting for room, or writing.
+/// Only the last case latches, because it is unknown how much was written.
 #[test]
 fn dropped_machines_lose_no_front() {
     let world = World::new();
@@ -486,7 +486,7 @@ fn dropped_machines_lose_no_front() {
     let mut one = world.start(&ops[0]);
     let (two, mut three) = (world.start(&ops[1]), world.start(&ops[2]));
     one.obey();
-    // `two` was chosen and does not know.
+    // `two` was chosen to lead and has not run since.
     drop(two);
     three.answer(Ok(()));
     three.run().expect("it leads now");
@@ -509,8 +509,8 @@ fn dropped_machines_lose_no_front() {
     assert!(world.writer.queue.lock().front.is_some());
 }
 
-/// Closing takes the front for good; a commit that was under way then, or had paused, ends with an error and
-/// does not wait for a leader that never comes.
+/// Closing takes the front for good. A commit that was under way, or had paused, ends with an error and does
+/// not wait for a leader that never comes.
 #[test]
 fn closing_strands_nobody() {
     let world = World::new();

@@ -27,7 +27,7 @@ fn secret() -> HashSecret {
     HashSecret::expand([3; 16])
 }
 
-/// Items of a slice; tombstones have no value.
+/// Items of a slice; a tombstone is `None`.
 type Pairs = Vec<(String, Option<String>)>;
 
 struct Files {
@@ -109,8 +109,8 @@ fn pairs(items: &[(&str, Option<&str>)]) -> Pairs {
     items.iter().map(|(key, value)| (key.to_string(), value.map(str::to_string))).collect()
 }
 
-/// Two generations become one file: a slice for each tree in order, the newest version of each key,
-/// tombstones only where tables may hold what they hide, nothing of dropped trees.
+/// Two generations become one file: a slice per tree in order, with the newest version of each key.
+/// Tombstones stay only where tables may hold items that they hide. Dropped trees are left out.
 #[test]
 fn generations_become_slices() {
     let mut files = Files::new(1_000_001);
@@ -151,7 +151,7 @@ fn generations_become_slices() {
     assert_eq!(files.file_count(), 1);
 }
 
-/// Nothing kept makes no file; the sequence numbers are told all the same.
+/// If no item is kept, no file is made; the sequence numbers are returned nevertheless.
 #[test]
 fn nothing_kept_makes_no_file() {
     let mut files = Files::new(2_000_001);
@@ -167,7 +167,7 @@ fn nothing_kept_makes_no_file() {
     assert_eq!(files.file_count(), 0);
 }
 
-/// A flush of some megabytes takes several turns, and dropped between them it removes its file.
+/// A flush of a few megabytes takes several turns. Dropped between them, it removes its file.
 #[test]
 fn an_abandoned_flush_removes_its_file() {
     let mut files = Files::new(3_000_001);

@@ -1,4 +1,4 @@
-//! Large batches in memory: every item is there, as if they had gone in one by one.
+//! Large batches in memory: every item is present, as if inserted one by one.
 
 use super::*;
 use crate::base::id::{KeyspaceId, PartitionId, SEQUENCE_MAX};
@@ -14,7 +14,7 @@ fn tree(number: u32) -> TreeId {
     TreeId { keyspace: KeyspaceId(number), partition: PartitionId(number) }
 }
 
-/// Puts, deletes and range deletes of few keys in two trees, some many times.
+/// Puts, deletes and range deletes of few keys in two trees, some keys many times.
 fn random_batch(seed: u64, count: usize) -> Batch {
     let (mut rng, mut items) = (SimRng::new(seed), Batch::default());
     for number in 0..count {
@@ -30,7 +30,7 @@ fn random_batch(seed: u64, count: usize) -> Batch {
     items
 }
 
-/// All that a generation says as of a sequence.
+/// All items that a generation shows at a sequence bound.
 fn contents(generation: &Arc<Generation>, bound: Sequence) -> Vec<(TreeId, Vec<u8>, Sequence, Vec<u8>)> {
     let mut found = Vec::new();
     for tree in [tree(1), tree(2)] {
@@ -45,8 +45,8 @@ fn contents(generation: &Arc<Generation>, bound: Sequence) -> Vec<(TreeId, Vec<u
     found
 }
 
-/// A batch inserted in the order of its keys says, as of each of its sequences, what it says inserted in its
-/// own order; and it fits where that would not.
+/// A batch inserted in key order shows the same items at each of its sequences as one inserted in batch
+/// order. It also fits where a batch in batch order does not.
 #[test]
 fn sorted_batches_say_the_same() {
     let secret = HashSecret::expand([1; 16]);

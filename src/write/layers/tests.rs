@@ -29,7 +29,7 @@ fn secret() -> HashSecret {
     HashSecret::expand([3; 16])
 }
 
-/// A write: tree, first key, what is done.
+/// A write: tree, first key, operation.
 #[derive(Clone, Debug)]
 struct Write {
     tree: usize,
@@ -41,13 +41,13 @@ struct Write {
 enum What {
     Put,
     Delete,
-    /// So many keys; all that come after the first for 0.
+    /// Deletes this many keys from the first on; 0: all keys from the first on.
     DeleteRange(u8),
 }
 
 type State = BTreeMap<(usize, u8), Sequence>;
 
-/// What tables had before anything was written.
+/// The contents of tables before the writes.
 fn before() -> State {
     (0..TREES.len()).flat_map(|tree| (0..30).map(move |key| ((tree, key), 0))).collect()
 }
@@ -75,7 +75,7 @@ fn insert(inserter: &mut Inserter, write: &Write, sequence: Sequence) {
     inserter.insert(tree, &key, secret().hash(&key), sequence, kind, &value);
 }
 
-/// The layers of these writes, as tables, and how many versions were written.
+/// The layers of some writes, as tables.
 struct Made {
     disk: Arc<SimDisk>,
     layers: Arc<Layers>,
@@ -121,7 +121,7 @@ impl Made {
         items
     }
 
-    /// What a reader with that bound sees: its layers over what was there before, oldest first.
+    /// The state that a reader with that bound sees: its layers over the earlier tables, oldest first.
     fn seen_at(&self, bound: Sequence) -> State {
         let mut state = before();
         for layer in self.layers.seen_at(bound).expect("one of the bounds").into_iter().rev() {
@@ -141,8 +141,8 @@ impl Made {
     }
 }
 
-/// For any number of bounds: each reader's layers follow each other from its bound down to the beginning and
-/// are few; what is written is what somebody reads; and of no step many layers are written.
+/// For any number of bounds: each reader's layers are few and cover its sequences from the bound down without
+/// gaps. Exactly the layers that readers need are written, and each step is in few of them.
 #[test]
 fn few_layers_cover_every_prefix() {
     assert!(Layers::new(Vec::new()).is_empty());
@@ -180,7 +180,7 @@ fn few_layers_cover_every_prefix() {
     }
 }
 
-/// A key that is written often is written once a layer, however many versions there are.
+/// A key with many versions is written once per layer.
 #[test]
 fn a_layer_has_one_version_of_a_key() {
     let writes = vec![Write { tree: 0, key: 3, what: What::Put }; 1000];
@@ -193,7 +193,7 @@ fn a_layer_has_one_version_of_a_key() {
     let numbers: Vec<_> = numbers.collect();
     let wanted = [(BASE, "200"), (group(0, 2), "1000"), (group(0, 1), "401"), (group(0, 0), "400")];
     let wanted = wanted.map(|(layer, number)| (layer, number.to_owned()));
-    // The group of the third interval alone comes before that of the first, at one level.
+    // The group of the third interval alone: at level 0, beside that of the first interval.
     let third = (group(2, 0), "900".to_owned());
     assert_eq!(numbers.iter().filter(|one| **one != third).cloned().collect::<Vec<_>>(), wanted);
     assert_eq!(numbers.len(), 5);
@@ -209,8 +209,8 @@ fn write() -> impl Strategy<Value = Write> {
 }
 
 proptest! {
-    /// Whatever is written, and whichever bounds there are: each reader sees what was written up to its
-    /// bound over what was there before, and of the versions no more are written than the layers allow.
+    /// For any writes and bounds, each reader sees the writes up to its bound over the earlier contents. No
+    /// more versions are written than the layers allow.
     #[test]
     fn layers_are_what_readers_see(
         writes in prop::collection::vec(write(), 1..200),
@@ -234,7 +234,7 @@ proptest! {
     }
 }
 
-/// Given up, it leaves no file.
+/// A layers flush that is dropped leaves no file.
 #[test]
 fn given_up_it_leaves_nothing() {
     let (generation, mut inserter) = generation(Region::heap(4 << 20).expect("small"));

@@ -1,11 +1,11 @@
-//! Stores with keyspaces that keys divide.
+//! Stores with keyspaces that are partitioned by key.
 
 use trine::{ByKey, Partitioning};
 
 use super::{Maker, PartitionOf, SMALL, State, ordered, value, vouched_bytes};
 
-/// A keyspace that keys divide: partitions in tables and in the log, one that was dropped and is there again,
-/// one that was dropped for good, one that is empty.
+/// Fills a keyspace partitioned by key: partitions in tables and in the log, one dropped and made again, one
+/// dropped for good, one empty.
 fn divide_by_key(maker: &mut Maker, name: &str, rule: Partitioning<ByKey>, [again, gone]: [&str; 2]) {
     let keyspace = maker.db.ordered(name).partition_by(rule).open().expect("a new keyspace");
     maker.write(name, (60, 1), 0, 25);

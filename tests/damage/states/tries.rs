@@ -14,8 +14,8 @@ fn hashed(maker: &Maker) -> Keyspace<Hashed> {
     maker.db.keyspace(NAME).and_then(|any| any.hashed()).expect("it is there")
 }
 
-/// Of so many numbers, those whose keys lie below the first child of the root, and every sixteenth
-/// other: positions of walks begin with routes.
+/// Of the first `count` numbers, those whose keys are below the first child of the root, and every sixteenth
+/// other. The first byte of a walk's position begins with the route.
 fn numbers(maker: &Maker, count: u32) -> Vec<u32> {
     let probe = maker.db.hashed("probe").open().expect("a new keyspace");
     (0..count).for_each(|number| probe.put(number.to_be_bytes(), "").expect("a write"));
@@ -34,7 +34,7 @@ fn numbers(maker: &Maker, count: u32) -> Vec<u32> {
     chosen
 }
 
-/// Puts a value under each of these keys, or a delete under some.
+/// Writes to each of these keys: a put, or for some a delete.
 fn write(maker: &mut Maker, numbers: &[u32], version: u32) {
     let keyspace = hashed(maker);
     for some in numbers.chunks(BATCH_ITEMS) {
@@ -56,12 +56,12 @@ fn write(maker: &mut Maker, numbers: &[u32], version: u32) {
     }
 }
 
-/// A trie of three heights or more, with files of several slices, runs in the root, and items in the log;
-/// an ordered keyspace beside it.
+/// A trie of three or more heights, with files of several slices, runs in the root, and items in the log.
+/// Beside it an ordered keyspace.
 pub(crate) fn tries() -> State {
     let mut maker = Maker::new(SMALL);
     maker.keyspace("left", &[]);
-    // Its filters are by column, as where memory is short.
+    // Filters by column, as where memory is short.
     maker.db.hashed(NAME).set("filter_kind", 5).open().expect("a new keyspace");
     let numbers = numbers(&maker, 12_000);
     let heights = |maker: &Maker| hashed(maker).stats().expect("it is there").levels;

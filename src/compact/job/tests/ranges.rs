@@ -1,4 +1,4 @@
-//! Range tombstones in merges: what they hide, where they go, and when they are dropped.
+//! Range tombstones in merges: the items they hide, the tables they go to, and when they are dropped.
 
 use super::*;
 use crate::base::id::KEY_BYTES_MAX;
@@ -19,8 +19,8 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(start, end)| ((*start).to_owned(), (*end).to_owned())).collect()
 }
 
-/// A range hides what older inputs have of its keys, not what its own table or a newer one has, and is kept,
-/// cut to what older tables outside the merge may hold: of one older table, of several as a whole.
+/// A range hides items of older inputs, not of its own table or a newer one. It is kept, clipped to the keys
+/// that older tables outside the merge may hold: of one older table, or of several as a whole.
 #[test]
 fn ranges_hide_older_inputs_and_stay_above_older_tables() {
     let files = Files::new();
@@ -49,8 +49,8 @@ fn ranges_hide_older_inputs_and_stay_above_older_tables() {
     }
 }
 
-/// As RocksDB's #2726, with a range: a merge of newer runs alone must keep it while an older run holds a key
-/// of it, also where nothing but the range is left.
+/// As RocksDB's #2726, with a range: a merge of newer runs alone keeps the range while an older run holds a
+/// key of it, also if only the range is left.
 #[test]
 fn a_range_outlives_a_merge_that_leaves_an_older_run_out() {
     let files = Files::new();
@@ -60,7 +60,7 @@ fn a_range_outlives_a_merge_that_leaves_an_older_run_out() {
     let (output, _) = finish(files.job(&[vec![newer], vec![inner]], &[vec![Arc::clone(&oldest)]], 1 << 20));
     let table = files.open(&output.tables[0].summary);
     assert_eq!(ranges_of(&table), pairs(&[("b", "bb\0")]));
-    // A table has an item: that which the range says of its first key.
+    // A table needs an item: a tombstone for the range's first key.
     assert_eq!(files.items(&table), [(b"b".to_vec(), None)]);
     assert_eq!((output.counts.tombstones_added, output.counts.items_out), (1, 1));
     assert_eq!((table.min(), table.max()), (&b"b"[..], &b"bb"[..]));
@@ -68,7 +68,7 @@ fn a_range_outlives_a_merge_that_leaves_an_older_run_out() {
     assert!(output.tables.is_empty());
 }
 
-/// Tables that a newer range has all keys of are dropped without being read, damaged or not.
+/// Tables with all keys in a newer range are dropped unread, damaged or not.
 #[test]
 fn covered_tables_are_not_read() {
     let files = Files::new();
@@ -85,8 +85,8 @@ fn covered_tables_are_not_read() {
     assert_eq!(files.items(&files.open(&output.tables[0].summary)), [(b"k".to_vec(), Some(b"new".to_vec()))]);
 }
 
-/// Output tables stay disjoint, bounds included, wherever they are cut amid ranges, and together have every
-/// range whole: with keys that are another's end, with the longest keys, with ranges that touch keys.
+/// Output tables stay disjoint, bounds included, for any cut amid ranges, and together have every range
+/// whole: with keys that end another's range, with the longest keys, with ranges that touch keys.
 #[test]
 fn ranges_are_cut_with_their_tables() {
     let files = Files::new();

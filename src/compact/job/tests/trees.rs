@@ -11,7 +11,7 @@ fn tree(number: u32) -> TreeId {
 type Run = BTreeMap<TreeId, (Items, Option<(&'static str, &'static str)>)>;
 
 impl Files {
-    /// A file with a slice a tree.
+    /// Creates a file with a slice for each tree.
     fn shared(&self, run: &Run) -> Vec<Arc<Table>> {
         let identity = self.numbers.next().expect("numbers are left");
         let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("a new file");
@@ -34,7 +34,7 @@ impl Files {
             .expect("a whole file")
     }
 
-    /// A merge of some trees of these files, newest first, above one older table each.
+    /// A merge of some trees of these files, newest first, each above one older table.
     fn joint(
         &self,
         trees: &[TreeId],
@@ -75,7 +75,7 @@ impl Files {
         MergeJob::new(&self.storage, new_files, secret(), plan).expect("inputs are readable")
     }
 
-    /// Items, ranges and bounds of what came out, by tree.
+    /// Items, ranges and bounds of the output, by tree.
     fn contents(&self, output: &MergeOutput) -> BTreeMap<TreeId, Vec<String>> {
         let mut by_tree: BTreeMap<TreeId, Vec<String>> = BTreeMap::new();
         for table in output.tables.iter().flat_map(|built| self.open_all(&built.summary)) {
@@ -106,7 +106,8 @@ fn flushes() -> Vec<Run> {
     runs
 }
 
-/// Each tree gets what a merge of it alone gives, in few files, read in few pieces; its tables are cut alike.
+/// Each tree gets the result of a merge of it alone, in few files, read in few pieces; its tables are cut
+/// alike.
 #[test]
 fn many_trees_come_out_as_alone() {
     let files = Files::new();
@@ -145,7 +146,7 @@ fn many_trees_come_out_as_alone() {
     assert_eq!(joint.counts, counts);
 }
 
-/// An error belongs to the tree that was being read; dropping the job removes all files that it made.
+/// An error names the tree being read; dropping the job removes all files that it created.
 #[test]
 fn damage_is_of_one_tree() {
     let files = Files::new();
@@ -172,7 +173,8 @@ fn damage_is_of_one_tree() {
     finish(files.joint(&others, &inputs, &BTreeMap::new()));
 }
 
-/// A file that trees share ends behind the tree with which it has 4 MiB, whatever a tree's tables may have.
+/// A file shared by trees ends behind the tree with which it reaches 4 MiB, for any target size of a tree's
+/// tables.
 #[test]
 fn shared_files_are_short() {
     let files = Files::new();

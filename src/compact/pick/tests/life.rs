@@ -26,7 +26,7 @@ fn shape_of(items: &Items) -> TableShape<'_> {
     }
 }
 
-/// A tree with its items, and a model of what it should hold. Runs newest first.
+/// A tree with its items, and a model of the expected contents. Runs newest first.
 pub(super) struct Life {
     pub(super) levels: Vec<Vec<Vec<Items>>>,
     pub(super) model: BTreeMap<Vec<u8>, u64>,
@@ -101,8 +101,8 @@ impl Life {
         }
     }
 
-    /// Invariants 1 and 2 of the module: runs are disjoint and ordered, and the newest version is found
-    /// first.
+    /// Checks invariants 1 and 2 of the module: runs are disjoint and ordered, and the newest version is
+    /// found first.
     pub(super) fn check(&self) {
         let shape = self.shape();
         assert_eq!(is_due(&shape, &self.settings), pick(&shape, &self.settings).is_some());
@@ -120,7 +120,7 @@ impl Life {
         assert_eq!(held, self.model);
     }
 
-    /// Does what is due until nothing is; the bytes that merges wrote.
+    /// Does all due work; returns the bytes that merges wrote.
     pub(super) fn settle(&mut self, next: fn(&TreeShape<'_>, &PickSettings) -> Option<Pick>) -> u64 {
         let mut written_bytes = 0;
         for _ in 0..20_000 {
@@ -138,7 +138,7 @@ impl Life {
         panic!("the picks do not end: {:?}", next(&self.shape(), &self.settings));
     }
 
-    /// Capacities and numbers of runs hold when nothing is due.
+    /// Checks that capacities and numbers of runs hold when nothing is due.
     pub(super) fn check_settled(&self) {
         let tree = self.shape();
         let settings = &self.settings;
@@ -166,7 +166,7 @@ impl Life {
         }
     }
 
-    /// A full compaction leaves one run with exactly what is alive.
+    /// Checks that a full compaction leaves one run with exactly the live items.
     pub(super) fn check_full(&self) {
         assert!(self.levels.iter().map(Vec::len).sum::<usize>() <= 1);
         assert!(self.levels[0].is_empty());
@@ -175,7 +175,7 @@ impl Life {
     }
 }
 
-/// The newest version of each key of tables given newest first, cut into tables.
+/// The newest version of each key of tables in the order newest first, cut into tables.
 fn merged(taken: Vec<Vec<Items>>, older: &[(Vec<u8>, Vec<u8>)], mut cuts: Cuts) -> Vec<Items> {
     let mut merged = Items::new();
     taken.into_iter().rev().flatten().for_each(|items| merged.extend(items));
@@ -209,7 +209,7 @@ pub(super) fn settings() -> impl Strategy<Value = PickSettings> {
     })
 }
 
-/// Writes of many kinds: anywhere, ascending, in one corner; with and without deletes; large and small
+/// Writes of many kinds: random, ascending, in one corner; with and without deletes; in large and small
 /// flushes.
 fn flushes() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
     let flush = (0u16..400, 1u16..400, 0usize..60, 0u8..4).prop_flat_map(|(start, width, count, deletes)| {
@@ -221,8 +221,8 @@ fn flushes() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Levels stay disjoint and ordered, no key is lost or comes back, picks end, and capacities hold once
-    /// they have.
+    /// Levels stay disjoint and ordered, no key is lost or resurrected, picks end, and capacities hold
+    /// afterwards.
     #[test]
     fn trees_live_well(
         settings in settings(),
@@ -234,7 +234,7 @@ proptest! {
         let mut life = Life::new(settings);
         for (turn, keys) in flushes.iter().enumerate() {
             if turn % changes == changes - 1 {
-                // What merges are to leave may change at any time.
+                // The policy of merges may change at any time.
                 let PickSettings { runs_per_level, runs_in_last_level, level0_runs, .. } =
                     if turn / changes % 2 == 0 { other } else { settings };
                 let now = life.settings;
@@ -260,8 +260,8 @@ proptest! {
     }
 }
 
-/// Random overwrites of a fixed set, small flushes beside a large tree: space stays near 1.2 of what lives,
-/// each byte is rewritten a bounded number of times, and the depth follows the data.
+/// Random overwrites of a fixed set, with small flushes beside a large tree: space stays near 1.2 times the
+/// live data, each byte is rewritten a bounded number of times, and the depth follows the data.
 #[test]
 fn overwrites_keep_space_and_rewriting_small() {
     let settings =
@@ -292,7 +292,7 @@ fn overwrites_keep_space_and_rewriting_small() {
     assert!(written_bytes <= 14 * flushed_bytes, "{}", written_bytes / flushed_bytes);
 }
 
-/// Keys that only ascend are written twice: by the flush and by the merge out of level 0. All else is moves.
+/// Ascending keys are written twice: by the flush and by the merge out of level 0. All other work is moves.
 #[test]
 fn ascending_keys_are_not_rewritten() {
     let settings =

@@ -1,4 +1,4 @@
-//! Trees that are never left alone: what comes between two picks, and loads that do not end.
+//! Trees under constant load: events between two picks, and loads without end.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::super::super::place::place;
 use super::life::{ITEM_BYTES, Items, Life, settings};
 use super::*;
 
-/// As the store merges what gets new keys.
+/// The store's policy for new keys.
 const GROWS: PickSettings = PickSettings {
     size_ratio: 8,
     runs_per_level: 63,
@@ -19,16 +19,16 @@ const GROWS: PickSettings = PickSettings {
     ..SETTINGS
 };
 
-/// What may happen between picks.
+/// An event between picks.
 #[derive(Clone, Debug)]
 enum Event {
     Flush(Vec<(u16, bool)>),
     Picks(usize),
     FullPicks(usize),
-    /// What merges are to leave.
+    /// The policy of merges changes.
     Policy(usize),
     Ingest(BTreeSet<u16>),
-    /// Tables that newer tombstones hide are dropped unread.
+    /// Tables hidden by newer tombstones are dropped unread.
     Drop,
 }
 
@@ -108,7 +108,7 @@ impl Life {
         }
     }
 
-    /// What a pick writes.
+    /// Bytes that a pick writes.
     fn cost(&self, pick: &Pick) -> u64 {
         if pick.work == Work::Move {
             return 0;
@@ -118,7 +118,7 @@ impl Life {
         inputs.map(|items| items.len() as u64 * ITEM_BYTES).sum()
     }
 
-    /// Flushes random keys of many.
+    /// Flushes random keys out of `keys`.
     fn flush_some(&mut self, random: &mut u64, keys: u64) -> u64 {
         let mut run = Items::new();
         for _ in 0..200 {
@@ -135,8 +135,8 @@ impl Life {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Whatever comes between two picks, and in whatever state of a level that is to become one run: runs are
-    /// disjoint, no key is lost or comes back, and picks end.
+    /// For any events between two picks, and any state of a level that is to become one run: runs are
+    /// disjoint, no key is lost or resurrected, and picks end.
     #[test]
     fn trees_bear_what_comes_amid_merges(
         settings in settings(),
@@ -172,10 +172,10 @@ proptest! {
     }
 }
 
-/// A tree that grew by runs, and is overwritten from then on without a pause, with merges that can do some
-/// times what is flushed: each level gets its turn, so that what is written for a byte does not rise with
-/// time, and neither does the number of runs. (Level 0 once went first for ever while the last level had two
-/// runs, into a level 1 that was never pushed down.)
+/// A tree that grew by runs is then overwritten without a pause, with merges limited to some multiple of the
+/// flushed bytes. Each level gets its turn, so that neither the write amplification nor the number of runs
+/// grows with time. (Level 0 once went first for ever while the last level had two runs, into a level 1 that
+/// was never pushed down.)
 #[test]
 fn no_level_starves_under_load() {
     let rewritten = PickSettings { runs_per_level: 1, runs_in_last_level: 1, level0_runs: 4, ..GROWS };
@@ -215,7 +215,7 @@ impl Life {
     }
 }
 
-/// However many tables a run has, few windows of it are looked at, the first among them.
+/// For any number of tables in a run, few of its windows are examined, the first among them.
 #[test]
 fn few_windows_of_large_runs_are_looked_at() {
     for tables in [1, 2, 31, 32, 33, 1000, 1 << 20] {
@@ -225,8 +225,9 @@ fn few_windows_of_large_runs_are_looked_at() {
     }
 }
 
-/// What overlaps a level becomes a run there, whose tables are cut by its own length, so that parts of it can
-/// be merged with those of others. What overlaps nothing may be moved down for ever, and gets large tables.
+/// Output that overlaps a level becomes a run there. Its tables are cut by its own length, so that parts of
+/// it can be merged with parts of others. Output that overlaps nothing may be moved down for ever, and gets
+/// large tables.
 #[test]
 fn tables_are_large_where_nothing_meets() {
     const MIB: u64 = 1 << 20;

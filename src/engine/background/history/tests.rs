@@ -1,4 +1,4 @@
-//! History in whole stores: what points share, and when it is written.
+//! History in whole stores: sharing between points, and the time at which it is written.
 
 use super::*;
 use crate::base::id::ItemKind;
@@ -22,14 +22,15 @@ fn made() -> (Arc<Store>, Arc<crate::io::sim::SimThreads>, Arc<Keyspace>) {
     (store, threads, keyspace)
 }
 
-/// Points of a buffer read from one file. Those that see the same share a view, and all share the levels that
-/// history adds nothing to. A point from before the first write of a buffer reads nothing of it.
+/// Points of a buffer read from one file. Points that see the same items share a view, and all share the
+/// levels that history does not change. A point from before the first write of a buffer reads none of its
+/// items.
 #[test]
 fn points_share_what_is_the_same() {
     let (store, threads, keyspace) = made();
     put(&store, &keyspace, 0..500);
     store.compact().expect("no fault");
-    // An empty buffer, then two writes with a point after each, and one more of the same.
+    // An empty buffer, then two writes with a point after each, and a second point after the first write.
     let before = store.snapshot_point();
     put(&store, &keyspace, 500..501);
     let (one, same) = (store.snapshot_point(), store.snapshot_point());
@@ -62,7 +63,7 @@ fn history_comes_before_the_next_flush() {
     let (store, _threads, keyspace) = made();
     let (mut taken, mut kept_max, mut ahead) = (Vec::new(), 0, 0);
     for number in 0..3000 {
-        // Background work has its turns only while a writer waits for room: buffers always wait for a flush.
+        // Background work runs only while a writer waits for room, so buffers always wait for a flush.
         put(&store, &keyspace, number..number + 1);
         if number % 50 == 0 {
             taken.push(store.snapshot_point());

@@ -1,4 +1,4 @@
-//! A whole store whose cache grows when nothing is written, and gives way when something is.
+//! A whole store whose cache grows while nothing is written, and shrinks when writes come.
 
 use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
@@ -21,12 +21,12 @@ fn key(index: u64) -> [u8; 8] {
     index.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-/// What the store says of its memory adds up, and no role has more than its share.
+/// Checks that the store's memory statistics add up, and that no role has more than its share.
 fn check(store: &Store) {
     let memory = store.stats().memory;
     assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
     assert!(memory.roles.iter().all(|role| role.bytes <= role.limit_bytes), "{memory:?}");
-    // What roles beside them may have is what they have now: the cache has the rest.
+    // The other roles count with their present use as their limit: the cache has the rest.
     let fixed = ["write buffers", "cache", "filters and fences", "merges"];
     let parts = memory.roles.iter().map(|role| match fixed.contains(&role.name) {
         true => role.limit_bytes,
@@ -46,7 +46,7 @@ fn put(store: &Store, keyspace: &Keyspace, indexes: std::ops::Range<u64>) {
     }
 }
 
-/// Reads all of it, so that the cache is full.
+/// Reads all items, so that the cache is full.
 fn read(store: &Store, keyspace: &Keyspace) {
     for index in 0..COUNT {
         let found = store.get(keyspace, (&key(index), Wants::Value), None, &mut NoTrace, |value| {
@@ -59,14 +59,14 @@ fn read(store: &Store, keyspace: &Keyspace) {
     }
 }
 
-/// Turns until nothing is left to do but to wait, with a look at the accounts after each.
+/// Runs turns until only waits are left, and checks the accounts after each.
 fn run(store: &Store, threads: &SimThreads) {
     while threads.run_one() {
         check(store);
     }
 }
 
-/// Lets so much time pass that what nobody needs is lent; a merge worker may be paced until then.
+/// Advances the clock until idle parts are lent; a merge worker may be paced until then.
 fn rest(store: &Store, threads: &SimThreads) {
     for _ in 0..3 {
         threads.clock().advance(1_000_000_000 + store.quiet.rest_ns);
@@ -88,7 +88,7 @@ fn made() -> (Arc<SimDisk>, Arc<Store>, Arc<SimThreads>, Arc<Keyspace>) {
 }
 
 /// Nothing is lent at first, nearly all of the annex once the store is at rest, and nothing as soon as the
-/// flush worker has seen a sealed generation; at every moment the accounts are within the budget.
+/// flush worker has seen a sealed generation. At every moment the accounts are within the budget.
 #[test]
 fn the_cache_has_what_writes_leave() {
     let (_disk, store, threads, keyspace) = made();
@@ -122,7 +122,8 @@ fn the_cache_has_what_writes_leave() {
     store.close().expect("no fault");
 }
 
-/// Each has its own part, however many need it; what is needed right after is not lent in between.
+/// Each part is lent on its own, however many needs it has. A part that is needed again at once is not lent
+/// in between.
 #[test]
 fn parts_are_lent_apart() {
     let (_disk, store, threads, keyspace) = made();
@@ -151,7 +152,7 @@ fn parts_are_lent_apart() {
     store.close().expect("no fault");
 }
 
-/// What a reader keeps from being closed is closed at a later look.
+/// Memory that a reader keeps from being closed is closed at a later look.
 #[test]
 fn what_is_late_is_closed_later() {
     let (_disk, store, threads, keyspace) = made();

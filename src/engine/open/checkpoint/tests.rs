@@ -6,8 +6,8 @@ use crate::engine::commit::routing::tests::write;
 use crate::engine::tests::run;
 use crate::io::sim::SimDisk;
 
-/// A partition that a write makes after the checkpoint's turn is not in the copy; those of before are, also
-/// one whose making the manifest was never told.
+/// A partition that a write makes after the checkpoint's turn is not in the copy. Earlier ones are, even if
+/// the manifest was never told of them.
 #[test]
 fn later_partitions_are_left_out() {
     let disk = SimDisk::new(1);
@@ -17,7 +17,7 @@ fn later_partitions_are_left_out() {
     let mut checkpoint = Checkpoint::start(&store, Path::new("copy")).expect("starts");
     while !matches!(checkpoint.stage, Stage::Flush(..)) {
         assert!(!checkpoint.turn().expect("no fault"));
-        // It may wait for a write buffer to go on with.
+        // The checkpoint may wait for a standby write buffer.
         threads.run_one();
     }
     write(&store, &divided, b"b1");

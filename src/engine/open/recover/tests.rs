@@ -1,4 +1,4 @@
-//! Openings of stores whose manifest was crafted, and whose tables are damaged, on a simulated machine.
+//! Openings of stores with a crafted manifest or damaged tables, on a simulated machine.
 
 use super::*;
 use crate::base::id::{ItemKind, PartitionId, SEQUENCE_MAX};
@@ -35,7 +35,7 @@ fn craft(disk: &Arc<SimDisk>, changes: &[Change]) {
     manifest.append(&**disk, changes).expect("no fault");
 }
 
-/// What a manifest may say and no store can be is an error at open, not a panic.
+/// A manifest that decodes but describes an impossible store is an error at open, not a panic.
 #[test]
 fn crafted_manifests_are_refused() {
     let keyspace = |id: u32| Change::Keyspace {
@@ -90,8 +90,8 @@ fn crafted_manifests_are_refused() {
     store.close().expect("no fault");
 }
 
-/// A keyspace with a damaged table is not merged; the others are, its reads of sound tables go on, and
-/// settling and compacting tell of it. A flush of others does not.
+/// A keyspace with a damaged table is not merged; the other keyspaces are. Its reads of sound tables go on.
+/// Settling and compacting report the damage; a flush of other keyspaces does not.
 #[test]
 fn a_damaged_keyspace_keeps_no_other_from_merging() {
     let disk = SimDisk::new(1);
@@ -139,17 +139,17 @@ fn a_damaged_keyspace_keeps_no_other_from_merging() {
     open(&disk).expect("opens").close().expect("no fault");
 }
 
-/// Every call takes a minute: some of them are tried, of every kind.
+/// Testing every call takes a minute, so only some calls are tested, of every kind.
 const STEP_CALLS: usize = 17;
 
-/// What was acknowledged, in order, and how many of it for good.
+/// The acknowledged keys, in order, and the count of them that a sync made durable.
 #[derive(Default)]
 struct Acknowledged {
     keys: Vec<String>,
     synced_count: usize,
 }
 
-/// Writes, flushes, merges and drops, whatever fails.
+/// Writes, flushes, merges and drops, and ignores every failure.
 fn run(disk: &Arc<SimDisk>) -> Acknowledged {
     let mut acknowledged = Acknowledged::default();
     let Ok(store) = open(disk) else { return acknowledged };
@@ -190,8 +190,8 @@ fn check(disk: &Arc<SimDisk>, keys: &[String], what: &str) {
     store.close().unwrap_or_else(|error| panic!("{what}: {error:?}"));
 }
 
-/// One failed call, whichever it is, and then the end of the process or of the system: the store opens, with
-/// all that was acknowledged, and goes on.
+/// After any one failed call, and then the end of the process or of the system, the store opens with all
+/// acknowledged writes and goes on.
 #[test]
 fn one_failed_call_loses_nothing() {
     let disk = SimDisk::new(1);
@@ -214,8 +214,8 @@ fn one_failed_call_loses_nothing() {
     }
 }
 
-/// A process that dies once it has named STORE, and a power cut in the next one, leave a store or nothing: no
-/// file outlives that name.
+/// A process dies once it has named STORE, and a power cut comes in the next one. The result is a store or
+/// nothing: no other file survives without that name.
 #[test]
 fn no_file_outlives_a_name_that_is_not_durable() {
     let whole = SimDisk::new(1);
@@ -242,7 +242,8 @@ fn no_file_outlives_a_name_that_is_not_durable() {
     assert!(openings > 300, "{openings}");
 }
 
-/// Opens a store in a process that ends after a call of it; `false` if it makes fewer.
+/// Opens a store in a process that ends after its call number `call`; returns `false` if it makes fewer
+/// calls.
 fn stopped_opening(disk: &Arc<SimDisk>, call: u64) -> bool {
     disk.plan(Plan::stop(Stop::After, call));
     let store = open(disk);

@@ -30,15 +30,15 @@ fn key(number: u32) -> Vec<u8> {
     [&number.to_be_bytes()[..], &[b'k'; 96]].concat()
 }
 
-/// A killed store whose only log holds several times what there is memory for, of two keyspaces, one of which
-/// was dropped.
+/// A killed store whose only log holds several times the memory budget, in two keyspaces, one of which was
+/// dropped.
 fn killed() -> Arc<SimDisk> {
     let disk = SimDisk::new(1);
     let store = open(&disk, MUCH).expect("made");
     let kept = store.open_keyspace("kept", &[]).expect("made");
     let gone = store.open_keyspace("gone", &[]).expect("made");
     for number in 0..COUNT {
-        // Some values are as long as what a generation has for a batch.
+        // Some values are as long as the largest batch of a generation.
         let value_bytes = if number % 40 == 39 { 12_000 } else { 600 };
         put(&store, &kept, &key(number), &vec![7; value_bytes]);
         put(&store, &gone, &key(number), &[8; 300]);
@@ -65,8 +65,8 @@ fn tables(disk: &Arc<SimDisk>) -> usize {
     names.iter().filter(|name| name.starts_with("table-")).count()
 }
 
-/// Logs that hold more than there is memory for become several tables, without what was dropped, and none of
-/// them is left; every item is in one table.
+/// Logs that exceed the memory budget become several tables without the dropped keyspace. No such log is
+/// left, and every item is in one table.
 #[test]
 fn long_logs_become_tables() {
     let disk = killed();
@@ -80,7 +80,7 @@ fn long_logs_become_tables() {
     store.close().expect("no fault");
 }
 
-/// Who only reads takes the memory that the logs need, and changes nothing.
+/// A read-only opening takes the memory that the logs need, and changes nothing.
 #[test]
 fn reading_takes_memory_as_it_comes() {
     let disk = killed();
@@ -98,7 +98,7 @@ fn reading_takes_memory_as_it_comes() {
     assert_eq!(tables(&disk), 0);
 }
 
-/// Ended at any call, what is flushed by then is not flushed again by the next opening, and nothing is
+/// If the opening ends at any call, the next opening does not flush the same items again, and no item is
 /// missing.
 #[test]
 fn cut_short_it_is_gone_on_with() {

@@ -1,4 +1,4 @@
-//! What a tree's writes make of its merges.
+//! The merge policy that follows from a tree's writes.
 
 use super::*;
 use crate::base::settings::KeyspaceSettings;
@@ -9,8 +9,8 @@ fn tiers(policy: Policy) -> bool {
     policy.runs_in_last_level > 1
 }
 
-/// New keys make a tree tiered, keys written again leveled, each after a few flushes; so does rest, and
-/// whoever waits for merges.
+/// New keys make a tree tiered and overwritten keys make it leveled, each after a few flushes. Rest makes it
+/// leveled too, and so does a caller that waits for merges.
 #[test]
 fn trees_are_tiered_while_they_grow() {
     let settings = KeyspaceSettings::default();
@@ -39,7 +39,7 @@ fn trees_are_tiered_while_they_grow() {
     assert!(flushes <= 4, "{flushes}");
 }
 
-/// Runs that are given are what they are, whatever is written.
+/// Runs given by the settings stay, however the tree is written.
 #[test]
 fn given_runs_stay() {
     for (above, in_last, expected) in [(4, 1, (4, 1)), (0, 3, (1, 3)), (63, 0, (63, 1))] {

@@ -1,5 +1,5 @@
-//! The catalog of a whole store on a simulated machine: when the manifest is written anew, what is said at
-//! the end, and numbers of files.
+//! The catalog of a whole store on a simulated machine: rewrites of the manifest, ends recorded by the close,
+//! and numbers of files.
 
 use super::*;
 use crate::base::id::{FileKind, ItemKind};
@@ -32,14 +32,14 @@ fn place(store: &Store) -> (u64, u64) {
     (place.number, place.bytes)
 }
 
-/// An edit of these settings; nobody reads them.
+/// An edit of these settings; no code reads them.
 fn with_settings(keyspace: &Keyspace, count: u16) -> Edit<'static> {
     let settings: Settings = (1000..1000 + count).map(|id| (id, u64::MAX)).collect();
     Edit::of(vec![Change::KeyspaceSettings { id: keyspace.id, settings }])
 }
 
-/// A manifest is written anew when little room is left in it, though the next edit would still fit, and not
-/// before; and when an edit does not fit, into a file with room for some of its like.
+/// A manifest is rewritten when little room is left in it, though the next edit would still fit, and not
+/// before. It is also rewritten when an edit does not fit, into a file with room for several such edits.
 #[test]
 fn a_manifest_is_written_anew_in_time() {
     let disk = SimDisk::new(1);
@@ -61,7 +61,7 @@ fn a_manifest_is_written_anew_in_time() {
     assert_eq!(second.1, first.1);
     assert!(disk.contents(FileName::new(FileKind::Manifest, first.0)).is_none(), "the old one is removed");
 
-    // Longer than a file that the state alone would get, and than half of the next larger ones.
+    // Longer than a file sized for the state alone, and than half of the next larger file.
     let edit = with_settings(&keyspace, 20_800);
     let bytes = edit_bytes(edit.changes());
     assert!((249_000..(256 << 10) - RECORDS_FROM).contains(&bytes), "{bytes}");
@@ -74,7 +74,7 @@ fn a_manifest_is_written_anew_in_time() {
     open(&disk).close().expect("no fault");
 }
 
-/// What STORE says is live.
+/// The live manifest as STORE records it.
 fn place_on(disk: &Arc<SimDisk>) -> (u64, u64) {
     let place = StoreFile::load(&**disk).expect("sound").expect("a store").live().manifest;
     (place.number, place.bytes)
@@ -85,7 +85,7 @@ fn state_on(disk: &Arc<SimDisk>) -> (State, ManifestFile) {
     ManifestFile::load(&**disk, file.live()).expect("sound")
 }
 
-/// A store that is closed has its manifest promise where the log ends that was written to, and no other.
+/// The close of a store records in the manifest the end of the log that was written to, and of no other log.
 #[test]
 fn ends_are_promised_at_the_end() {
     let disk = SimDisk::new(1);
@@ -111,7 +111,7 @@ fn ends_are_promised_at_the_end() {
     assert_eq!(state_on(&disk).1.edit_count(), edits + 2, "those of the opening and of the closing");
 }
 
-/// Every number below the one that STORE names is given out, once; none above it.
+/// Every file number below the one in STORE is given out once; no number above it is.
 #[test]
 fn file_numbers_are_given_out_once() {
     let disk = SimDisk::new(1);
@@ -128,8 +128,8 @@ fn file_numbers_are_given_out_once() {
     store.close().expect("no fault");
 }
 
-/// A disk that is full when numbers are to be reserved is told, and does not latch the store; one that fails
-/// does.
+/// A disk that is full when numbers are to be reserved returns an error, and does not latch the store. A disk
+/// that fails latches it.
 #[test]
 fn numbers_without_room_latch_nothing() {
     for (failure, is_latched) in [(Failure::Full, false), (Failure::Io, true)] {
@@ -145,7 +145,7 @@ fn numbers_without_room_latch_nothing() {
     }
 }
 
-/// A keyspace says what it is: live, dropped, closed.
+/// A keyspace reports its state: live, dropped, closed.
 #[test]
 fn keyspaces_say_what_they_are() {
     let disk = SimDisk::new(1);
@@ -185,8 +185,8 @@ fn files_that_nothing_names_are_removed() {
     drop(store.close());
 }
 
-/// An edit that a full disk refused is taken back: state and manifest are what is on disk, if that is what it
-/// was, and nothing is latched. What else is found there is not taken.
+/// An edit that a full disk refused is taken back: state and manifest are those on disk, if the disk is
+/// unchanged, and nothing is latched. Any other manifest on disk is not taken.
 #[test]
 fn refused_edits_are_taken_back() {
     let disk = SimDisk::new(1);
@@ -220,7 +220,7 @@ fn refused_edits_are_taken_back() {
 /// Length of a manifest that has room for many edits.
 const LARGE_BYTES: u64 = 256 << 10;
 
-/// Edits one by one until a new manifest was begun beside them.
+/// Makes edits one by one until a new manifest is begun beside them.
 fn until_begun(store: &Store, keyspace: &Keyspace) -> ManifestFile {
     for _ in 0..2000 {
         if let Some(manifest) = store.begin_manifest() {
@@ -231,8 +231,8 @@ fn until_begun(store: &Store, keyspace: &Keyspace) -> ManifestFile {
     panic!("a manifest that grows is written anew");
 }
 
-/// A manifest that will be full is written anew while edits go on, and has them. An edit that finds no room
-/// meanwhile writes its own, and the other one is removed.
+/// A manifest that will be full is rewritten while edits go on, and has these edits. An edit that finds no
+/// room meanwhile writes a manifest of its own, and the other one is removed.
 #[test]
 fn manifests_are_written_beside_edits() {
     let disk = SimDisk::new(1);
@@ -265,7 +265,7 @@ fn manifests_are_written_beside_edits() {
     store.close().expect("no fault");
 }
 
-/// Cut at any call while a manifest is written beside edits, a store has every edit that was made.
+/// A store that is cut at any call, while a manifest is written beside edits, has every edit that was made.
 #[test]
 fn manifests_written_beside_edits_survive_cuts() {
     let run = |disk: &Arc<SimDisk>, stop: Option<u64>| {

@@ -1,4 +1,4 @@
-//! Models of the turn that is handed over. Wakers and counts of pointers are those of the standard library.
+//! Models of a turn that is handed over. Wakers and reference counts are those of the standard library.
 
 use super::*;
 use crate::base::id::{FileKind, FileName};
@@ -17,7 +17,7 @@ fn poll(admission: &Arc<Admission>, place: &mut Option<Place>, waker: &Waker) ->
     admission.poll(place, (&BLOCK, false), waker)
 }
 
-/// Reads for all, and waits for its own turn.
+/// Begins reads for all owners, and waits for its own turn.
 fn read_and_wait(admission: &Arc<Admission>, woken: &Arc<Event>) -> Turn {
     let mut place = None;
     loop {
@@ -30,7 +30,8 @@ fn read_and_wait(admission: &Arc<Admission>, woken: &Arc<Event>) -> Turn {
     }
 }
 
-/// The first in line goes while its turn comes: the next has its turn, whichever comes first.
+/// The first owner in the queue is dropped while its turn comes: the next has its turn, whichever happens
+/// first.
 #[test]
 fn loom_a_dropped_place_holds_up_nobody() {
     explore_deep(|| {
@@ -48,7 +49,7 @@ fn loom_a_dropped_place_holds_up_nobody() {
     });
 }
 
-/// Who waits for its turn is woken when another thread begins its read, or when the line ends.
+/// A waiting owner is woken when another thread begins its read, or when the queue is closed.
 #[test]
 fn loom_a_turn_is_heard_of() {
     explore_deep(|| {

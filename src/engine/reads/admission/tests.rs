@@ -1,4 +1,4 @@
-//! The line beside a model of it, and a long one.
+//! The queue compared with a model of it, and a long queue.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::io::sim::SimRng;
 
 const LIMITS: Limits = Limits { reads: 4, bytes: 100 };
 
-/// A block of so many bytes, which tells whose it is.
+/// A block of `bytes` bytes whose offset encodes its owner's number.
 fn block(number: usize, bytes: u64) -> BlockAddress {
     let (file, offset) = (FileName::new(FileKind::Table, 1), 512 * number as u64);
     BlockAddress { file, file_uid: 1, offset, bytes: bytes as u32, kind: BlockKind::Data }
@@ -20,7 +20,7 @@ fn number(address: &BlockAddress) -> usize {
     address.offset as usize / 512
 }
 
-/// A line, what wakes who reads, and the reads that were begun in their owners' place.
+/// An admission, the event that wakes its reader, and the permits of admitted reads.
 struct Line {
     admission: Arc<Admission>,
     reader: Arc<Event>,
@@ -34,7 +34,7 @@ impl Line {
         Line { admission, reader, permits: BTreeMap::new() }
     }
 
-    /// `true` if its turn has come.
+    /// Polls a read; `true` if its turn has come.
     fn poll(&mut self, place: &mut Option<Place>, of: (usize, u64, bool), waker: &Waker) -> bool {
         let (who, bytes, has_begun) = of;
         match self.admission.poll(place, (&block(who, bytes), has_begun), waker) {
@@ -47,7 +47,7 @@ impl Line {
         }
     }
 
-    /// Begins what may be; whose those are.
+    /// Begins the reads that have room; returns their owners.
     fn begin(&mut self) -> Vec<usize> {
         let mut begun = Vec::new();
         self.admission.begin(|address, permit| {
@@ -66,29 +66,29 @@ impl Line {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Turned {
     InLine,
-    /// It was begun, and its owner has not heard of it.
+    /// The read was begun, and its owner has not polled since.
     Untold,
     Told,
 }
 
-/// Who wants a read, as the model sees it.
+/// The owner of a read, as the model sees it.
 struct Client {
     bytes: u64,
     has_begun: bool,
     place: Option<Place>,
-    /// Of the last poll.
+    /// Woken by the waker of the last poll.
     woken: Arc<Event>,
     turned: Turned,
 }
 
-/// Clients by number, those that are being read, and the line as a list.
+/// The model: clients by number, their reads in flight, and the queue as a list.
 struct Twin {
     line: Line,
     clients: BTreeMap<usize, Client>,
     reading: BTreeMap<usize, u64>,
     waiting: Vec<usize>,
     next: usize,
-    /// Of the reader, when it began what there was room for.
+    /// The count of the reader's event when it last began reads.
     seen: u64,
 }
 
@@ -113,7 +113,7 @@ impl Twin {
         reads == 0 || (reads < LIMITS.reads && all + bytes <= LIMITS.bytes)
     }
 
-    /// One more comes.
+    /// Adds a client.
     fn arrive(&mut self, bytes: u64, has_begun: bool) {
         let begun = |number: &&usize| self.clients[number].has_begun;
         let ahead = if has_begun { self.waiting.iter().filter(begun).count() } else { self.waiting.len() };
@@ -131,7 +131,7 @@ impl Twin {
         self.poll(number);
     }
 
-    /// With another waker than before.
+    /// Polls a client with a new waker.
     fn poll(&mut self, number: usize) {
         let client = self.clients.get_mut(&number).expect("it is there");
         client.woken = Arc::default();
@@ -160,7 +160,7 @@ impl Twin {
         assert_eq!(self.line.begin(), begun);
     }
 
-    /// The owner gives it up; its read, if there is one, goes on.
+    /// Drops a client; its read, if there is one, goes on.
     fn leave(&mut self, number: usize) {
         self.waiting.retain(|other| *other != number);
         drop(self.clients.remove(&number));
@@ -196,9 +196,9 @@ impl Twin {
     }
 }
 
-/// Reads of any size come, look again, give up and end at random: the line is the model's at each step, who
-/// is begun is woken once, who reads is woken when it could begin one, and all are begun in the end, polled
-/// or not.
+/// Reads of any size arrive, are polled, dropped and ended at random. The queue equals the model's at each
+/// step. The owner of a begun read is woken once. The reader is woken whenever it could begin a read. Every
+/// read is begun in the end, polled or not.
 #[test]
 fn the_line_is_the_models() {
     for seed in 0..if cfg!(miri) { 2 } else { 200 } {
@@ -233,7 +233,7 @@ fn the_line_is_the_models() {
     }
 }
 
-/// A read larger than all may be alone is begun alone, when its turn comes; those behind it wait for it.
+/// A read larger than the whole limit is begun alone, at its turn; later reads wait for it.
 #[test]
 fn a_large_read_is_alone() {
     let mut line = Line::new(LIMITS);
@@ -251,7 +251,7 @@ fn a_large_read_is_alone() {
     assert!(line.poll(&mut large, (1, 1000, false), Waker::noop()));
 }
 
-/// Those whose turn has come hold up nobody, polled or not: the reads of others are begun when theirs end.
+/// Owners whose turn has come delay no others, polled or not: the next reads are begun when theirs end.
 #[test]
 fn nobody_waits_for_a_poll() {
     let mut line = Line::new(Limits { reads: 1, bytes: 100 });
@@ -267,7 +267,7 @@ fn nobody_waits_for_a_poll() {
     assert_eq!((line.begin(), woken.map(|woken| woken.seen())), (vec![2], [1, 1]));
 }
 
-/// An owner that goes while its read is being begun leaves nothing behind.
+/// An owner that is dropped while its read is being begun leaves nothing behind.
 #[test]
 fn an_owner_may_go_meanwhile() {
     let line = Line::new(Limits { reads: 1, bytes: 100 });
@@ -286,7 +286,7 @@ fn an_owner_may_go_meanwhile() {
     assert_eq!(line.admission.counts(), (Limits::default(), 0));
 }
 
-/// Once nobody reads any more, who waits is woken and has a turn of its own, as has who comes later.
+/// Once the queue is closed, waiting owners are woken and have turns of their own, as have later ones.
 #[test]
 fn the_end_admits_all() {
     let mut line = Line::new(Limits { reads: 1, bytes: 100 });
@@ -300,8 +300,7 @@ fn the_end_admits_all() {
     assert_eq!(line.permits.len(), 3);
 }
 
-/// A caller of `begin` that panics leaves a read that nobody has begun: at the end its owner is woken, and
-/// begins it.
+/// A caller of `begin` that panics leaves a read unbegun: closing wakes its owner, which begins it.
 #[test]
 fn the_end_wakes_the_owner_that_a_panic_left() {
     let mut line = Line::new(Limits { reads: 1, bytes: 100 });
@@ -317,7 +316,7 @@ fn the_end_wakes_the_owner_that_a_panic_left() {
     assert!(line.poll(&mut place, (1, 1, false), Waker::noop()) && place.is_none());
 }
 
-/// A waker that is replaced may be the last to hold its task, and that a place in the same line.
+/// A replaced waker may be the last reference to its task, which may hold a place in the same queue.
 #[test]
 fn a_replaced_waker_may_hold_a_place() {
     #[expect(dead_code, reason = "it is kept to be dropped")]
@@ -336,8 +335,8 @@ fn a_replaced_waker_may_hold_a_place() {
     assert_eq!(line.admission.counts().1, 1);
 }
 
-/// Of 100,000 in line, every third gives up; the others are begun one by one in the order in which they came,
-/// and nobody is left.
+/// Of 100,000 queued reads, every third is dropped. The others are begun one by one in the order of arrival,
+/// and none is left.
 #[test]
 fn a_long_line_moves_up() {
     const COUNT: usize = if cfg!(miri) { 100 } else { 100_000 };

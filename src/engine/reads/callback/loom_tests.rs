@@ -1,12 +1,12 @@
-//! A model of a task that is polled by one thread and woken by another. Wakers and counts of pointers are
-//! those of the standard library, and what waits for its turn on a thread is in no model: models have one
-//! thread of the system, so the other one polls without it.
+//! A model of a task that one thread polls and another wakes. Wakers and reference counts are those of the
+//! standard library. The queue of waiting tasks is per thread and in no model: the model's threads share one
+//! system thread, so the second one polls without it.
 
 use super::*;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering, explore_deep};
 
-/// What makes the future ready comes with a wake, while it is polled or rests: it is polled after it, to its
-/// end, by one of the two, never by both at once.
+/// The event that makes the future ready comes with a wake, during a poll or at rest. The task is polled
+/// after it, to its end, by one of the two threads, never by both at once.
 #[test]
 fn loom_no_wake_is_lost() {
     explore_deep(|| {

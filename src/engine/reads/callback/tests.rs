@@ -1,11 +1,11 @@
-//! Futures that are made by hand, woken from where they should be and from where they should not.
+//! Hand-made futures, woken from expected and from unexpected places.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 use crate::base::sync::{AtomicU64, Ordering};
 
-/// Is polled so often before it is ready, and notes it; `at_poll` runs in each poll that is not the last.
+/// Becomes ready after `left` polls, and counts them; `at_poll` runs in each poll but the last.
 struct Countdown<A> {
     left: u64,
     polls: Arc<AtomicU64>,
@@ -29,7 +29,7 @@ impl<A: FnMut(&Waker) + Unpin> Future for Countdown<A> {
 
 type Kept = Arc<Mutex<Vec<Waker>>>;
 
-/// One that leaves its waker at each poll.
+/// A future that leaves its waker at each poll.
 fn keeping(left: u64, polls: &Arc<AtomicU64>) -> (Kept, impl Future<Output = ()> + Send + use<>) {
     let kept = Kept::default();
     let at_poll = {
@@ -43,7 +43,7 @@ fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// A callback that counts.
+/// A callback that counts its calls.
 fn counting(counter: &Arc<AtomicU64>) -> impl FnOnce(()) + Send + use<> {
     let counter = Arc::clone(counter);
     move |()| {
@@ -51,8 +51,8 @@ fn counting(counter: &Arc<AtomicU64>) -> impl FnOnce(()) + Send + use<> {
     }
 }
 
-/// A task that is woken while it is polled, by itself or by another thread, once or often, is polled once
-/// more for it, and its callback runs once.
+/// A task that is woken during a poll, by itself or by another thread, once or often, is polled once more for
+/// that. Its callback runs once.
 #[test]
 fn woken_while_polled_is_polled_again() {
     let by_itself: fn(&Waker) = |waker| waker.wake_by_ref();
@@ -69,7 +69,7 @@ fn woken_while_polled_is_polled_again() {
     }
 }
 
-/// A task that nobody wakes rests; who wakes it polls it, on its own thread.
+/// A task rests until it is woken; the waking thread polls it.
 #[test]
 fn a_task_rests_until_it_is_woken() {
     let [polls, calls]: [Arc<AtomicU64>; 2] = Default::default();
@@ -83,7 +83,7 @@ fn a_task_rests_until_it_is_woken() {
     assert_eq!((count(&polls), count(&calls)), (3, 1));
 }
 
-/// A waker that is called after the end, or after a panic, does nothing, and holds no future.
+/// A waker that is called after the end, or after a panic, does nothing and holds no future.
 #[test]
 fn late_wakers_do_nothing() {
     for panics in [false, true] {
@@ -105,7 +105,7 @@ fn late_wakers_do_nothing() {
     }
 }
 
-/// Begins the next when it has ended, and so on.
+/// Begins the next task when this one has ended, and so on.
 fn chain(left: u64, ended: Arc<AtomicU64>) {
     run(std::future::ready(()), move |()| {
         ended.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +129,8 @@ fn callbacks_do_not_nest() {
     assert_eq!(count(&ended), COUNT);
 }
 
-/// Nor do those that wake others: who is woken comes after the callback has returned, and in order.
+/// Callbacks that wake other tasks do not nest either: woken tasks run after the callback has returned, in
+/// order.
 #[test]
 fn who_is_woken_by_a_callback_comes_after_it() {
     let (polls, order) = (Arc::default(), Arc::<Mutex<Vec<u32>>>::default());
@@ -152,8 +153,8 @@ fn who_is_woken_by_a_callback_comes_after_it() {
     assert_eq!(*order.lock(), [1, 2, 3, 4]);
 }
 
-/// A panic in a callback, or in a poll, is its caller's, and leaves the thread as it was: the next run is
-/// polled at once. What the one that panicked had begun goes on.
+/// A panic in a callback, or in a poll, reaches its caller and leaves the thread usable: the next task is
+/// polled at once. Tasks that the panicking one began go on.
 #[test]
 fn a_panic_leaves_the_thread_usable() {
     let calls: Arc<AtomicU64> = Arc::default();
@@ -176,7 +177,7 @@ fn a_panic_leaves_the_thread_usable() {
     assert_eq!(count(&calls), 2);
 }
 
-/// A callback that would wait for a future is told that it must not.
+/// A callback that would wait for a future panics instead.
 #[test]
 fn callbacks_do_not_wait() {
     let waits = || run(std::future::ready(()), |()| local::block_on(std::future::ready(())));
@@ -185,7 +186,7 @@ fn callbacks_do_not_wait() {
     local::block_on(std::future::ready(()));
 }
 
-/// Threads that wake one task at once never poll it twice at a time, and lose no wake: it is polled after the
+/// Threads that wake one task at once never poll it concurrently, and lose no wake: it is polled after the
 /// last.
 #[test]
 fn threads_wake_one_task() {

@@ -1,4 +1,4 @@
-//! Waits for reads of others whose blocks are let go of. A wait that nothing ends is told by the simulation.
+//! Waits for other callers' reads whose blocks are evicted. The simulation reports a wait that never ends.
 
 use super::*;
 use crate::base::id::{FileKind, FileName};
@@ -12,7 +12,7 @@ use crate::io::sim::SimDisk;
 /// Longer than a frame, so that only its waiters hold it.
 const BLOCK_BYTES: u32 = 1 << 20;
 
-/// Ends a read when it has a turn.
+/// Ends a read at its turn.
 struct Ends(Option<Slot>);
 
 impl Worker for Ends {
@@ -27,7 +27,7 @@ fn block(offset: u64, bytes: u32) -> BlockAddress {
     BlockAddress { file, file_uid: 99, offset, bytes, kind: BlockKind::Data }
 }
 
-/// A thread whose block was let go of, and which another thread reads by then, is woken when that read ends.
+/// A thread whose block was evicted, and is being read again by another thread, is woken when that read ends.
 #[test]
 fn blocks_that_were_let_go_of_are_waited_for_again() {
     let disk = SimDisk::new(1);
@@ -41,7 +41,7 @@ fn blocks_that_were_let_go_of_are_waited_for_again() {
     let wanted = block(0, BLOCK_BYTES);
     let slot = slot_of(&wanted);
     fetches.ask(7, &wanted, &mut answered);
-    // Futures that are not polled have a share in this read, and in one that takes all the room there is.
+    // Unpolled futures share this read, and a second read that takes all the room there is.
     let idle = slot.waiter();
     assert!(answered.is_empty() && idle.may_idle());
     drop(slot.complete());

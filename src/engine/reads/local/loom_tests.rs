@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::sync::explore_deep;
 
-/// A reader whose read never ends: only the bell does.
+/// A reader whose read never ends: only the bell ends its wait.
 struct Deaf(Arc<Event>);
 
 impl Reader for Deaf {
@@ -18,7 +18,7 @@ impl Reader for Deaf {
     fn reap(&mut self, _completed: &mut Vec<Completed>) {}
 
     fn reap_or_bell(&mut self, _completed: &mut Vec<Completed>, timeout_ns: Option<u64>) {
-        // A bell that was rung before ends it, too.
+        // A bell that was rung before also ends the wait.
         if timeout_ns.is_none() {
             self.0.block(0, None);
         }
@@ -29,7 +29,7 @@ impl Reader for Deaf {
     }
 }
 
-/// Whoever wakes the future, whenever that is, ends the wait for the ring.
+/// A wake of the future, at any moment, ends the wait for the ring.
 #[test]
 fn loom_a_wake_ends_the_wait_for_the_ring() {
     explore_deep(|| {

@@ -1,5 +1,4 @@
-//! Gets of a store on the real file system, of which nothing is cached, by every way of having reads in
-//! flight.
+//! Gets of a store on the real file system, without cached blocks, by every way of having reads in flight.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -27,7 +26,7 @@ struct World {
 }
 
 impl World {
-    /// Nothing of it is cached; an item or two are a block.
+    /// Opens a store without cached blocks; one or two items fill a block.
     fn cold(read_with: ReadWith) -> World {
         let parent = tempfile::tempdir().expect("makes");
         let path = parent.path().join("store");
@@ -71,7 +70,7 @@ impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.store.close().expect("closes");
-            // A driver thread lets go of a block after it has woken who waits for it.
+            // A driver thread releases a block after it has woken the waiter.
             assert_eq!(self.store.cache.stats().counted_frames, 0);
         }
     }
@@ -98,7 +97,7 @@ fn assert_right(number: u32, result: Result<Option<Vec<u8>>>) {
     assert_eq!(result.expect("no fault"), Some(vec![number as u8; VALUE_BYTES]));
 }
 
-/// Begins it: polls once.
+/// Begins the get: polls it once.
 async fn begin(getting: &mut Getting) {
     std::future::poll_fn(|context| {
         assert!(getting.as_mut().poll(context).is_pending(), "it is cold");
@@ -107,7 +106,7 @@ async fn begin(getting: &mut Getting) {
     .await;
 }
 
-/// What another thread, or a callback, gives to a future.
+/// A number that another thread, or a callback, gives to a future.
 #[derive(Clone, Default)]
 struct Given(Arc<Mutex<(Option<u32>, Option<Waker>)>>);
 
@@ -130,7 +129,7 @@ impl Given {
     }
 }
 
-/// One get after another, and many together, are answered, and nothing is left in flight.
+/// Single gets and many gets together are answered, and no read is left in flight.
 #[test]
 fn gets_are_answered() {
     for world in World::all() {
@@ -145,7 +144,7 @@ fn gets_are_answered() {
     }
 }
 
-/// A thread that waits without a ring, of no store or of one, is woken by another thread, at any moment.
+/// Another thread wakes a thread that waits without a ring, with or without a store, at any moment.
 #[test]
 fn another_thread_wakes_it_without_a_ring() {
     for world in World::all() {
@@ -165,7 +164,7 @@ fn another_thread_wakes_it_without_a_ring() {
     }
 }
 
-/// A reader whose read ends when the test says so.
+/// A reader whose wait ends only by its bell.
 struct Held {
     bell: Arc<Event>,
     waits: Arc<Event>,
@@ -196,7 +195,7 @@ impl Reader for Held {
     }
 }
 
-/// So is one that waits in its ring for a read that does not end.
+/// Another thread wakes one that waits in its ring for a read that does not end.
 #[test]
 fn another_thread_wakes_it_in_its_ring() {
     let mut driver = Driver::enter();
@@ -215,7 +214,7 @@ fn another_thread_wakes_it_in_its_ring() {
     }
 }
 
-/// And one whose reads end meanwhile, again and again.
+/// Another thread wakes one whose reads end meanwhile, again and again.
 #[test]
 fn another_thread_wakes_it_while_it_reads() {
     for world in World::all() {
@@ -231,8 +230,8 @@ fn another_thread_wakes_it_while_it_reads() {
     }
 }
 
-/// A panic in the future is its caller's: what it had asked for is read, nothing is in flight, and the
-/// session is the one before.
+/// A panic in the future reaches its caller. The future's reads are completed, none is in flight, and the
+/// session is the earlier one.
 #[test]
 fn a_panic_leaves_nothing_in_flight() {
     for world in World::all() {
@@ -258,8 +257,8 @@ fn a_panic_leaves_nothing_in_flight() {
     }
 }
 
-/// A `block_on` in a poll of another has a session of its own, answers what the outer one began, and leaves
-/// it to go on.
+/// A `block_on` in a poll of another has a session of its own. It answers gets that the outer one began, and
+/// the outer one goes on.
 #[test]
 fn one_within_another() {
     for world in World::all() {
@@ -277,8 +276,7 @@ fn one_within_another() {
     }
 }
 
-/// A driver thread that sleeps, on a real clock, wakes what is due, also what is earlier than what it sleeps
-/// until.
+/// A sleeping driver thread, on a real clock, wakes due timers, also one that is earlier than its sleep.
 #[test]
 fn a_driver_thread_wakes_what_is_due() {
     for world in World::all() {
@@ -292,7 +290,7 @@ fn a_driver_thread_wakes_what_is_due() {
     }
 }
 
-/// What one `block_on` began keeps nobody else from reading as much as may be: neither another within it nor
+/// Reads that one `block_on` began do not use up the limits of others: neither of a nested `block_on` nor of
 /// a thread that its polls wait for.
 #[test]
 fn each_has_limits_of_its_own() {
@@ -315,7 +313,7 @@ fn each_has_limits_of_its_own() {
     }
 }
 
-/// A get that waits in the line of one `block_on` is finished elsewhere when that has returned.
+/// A get queued in the admission of one `block_on` is finished elsewhere once that has returned.
 #[test]
 fn a_line_ends_with_its_wait() {
     for world in World::all() {
@@ -335,8 +333,8 @@ fn a_line_ends_with_its_wait() {
     }
 }
 
-/// What one thread's `block_on` began and cannot go on with, as it is in a poll, is finished by another
-/// thread, by an executor or by a `block_on` there: it reads the block itself.
+/// One thread's `block_on` begins a read and cannot continue it, because it is in a poll. Another thread
+/// finishes the get, in an executor or in a `block_on` there: it reads the block itself.
 #[test]
 fn a_strayed_get_is_finished_elsewhere() {
     for world in World::all() {
@@ -353,7 +351,7 @@ fn a_strayed_get_is_finished_elsewhere() {
     }
 }
 
-/// As an executor does that knows nothing of the store.
+/// Polls as an executor does that knows nothing of the store.
 fn finish_plainly(mut getting: Getting) -> Result<Option<Vec<u8>>> {
     let woken: Arc<Event> = Arc::default();
     let waker = woken.waker();
@@ -366,8 +364,8 @@ fn finish_plainly(mut getting: Getting) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// What one `block_on` began and left is finished by the next, or by an executor: it was read when the first
-/// returned.
+/// A get that one `block_on` began and left is finished by the next one, or by an executor. Its block was
+/// read when the first returned.
 #[test]
 fn what_was_left_is_read() {
     for world in World::all() {
@@ -383,8 +381,8 @@ fn what_was_left_is_read() {
     }
 }
 
-/// A callback that runs on the thread of a `block_on`, since that has read its block, and begins another get,
-/// has that answered: while the future waits for it and for nothing else, and when it has returned.
+/// A callback runs on the thread of a `block_on`, which has read its block, and begins another get. That get
+/// is answered, both while the future waits for it alone and after `block_on` has returned.
 #[test]
 fn callbacks_begin_others_under_it() {
     for world in World::all() {
@@ -411,7 +409,7 @@ fn callbacks_begin_others_under_it() {
     }
 }
 
-/// A `block_on` of many gets forgets those of its reads that have ended.
+/// A `block_on` of many gets forgets its ended reads.
 #[test]
 fn ended_reads_are_forgotten() {
     for world in World::all() {

@@ -1,4 +1,4 @@
-//! Models of the worker's bell: what is pushed, or due earlier, while the worker is about to wait. Its bell
+//! Models of the worker's bell: a push or an earlier timer comes while the worker is about to wait. The bell
 //! is an event here, and the clock stands still.
 
 use super::*;
@@ -10,7 +10,8 @@ use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{explore, explore_deep};
 use crate::cache::{Cache, Claim};
 
-/// Waits as the worker does where something is in flight, unless it need not; whether a time was told.
+/// Waits as the worker does with reads in flight, unless it need not wait. Returns whether there was a
+/// timeout.
 fn wait(reads: &Reads) -> bool {
     let bell: Arc<Event> = Arc::default();
     let seen = bell.seen();
@@ -22,7 +23,7 @@ fn wait(reads: &Reads) -> bool {
     timeout_ns.is_some_and(|ns| ns > 0)
 }
 
-/// Blocks of a cache, one a time.
+/// The block of a cache at an offset, claimed.
 fn claimed(cache: &Cache, offset: u64) -> Few<Claimed> {
     let file = FileName::new(FileKind::Table, 1);
     let address = BlockAddress { file, file_uid: 7, offset, bytes: 4096, kind: BlockKind::Data };
@@ -32,8 +33,7 @@ fn claimed(cache: &Cache, offset: u64) -> Few<Claimed> {
     }
 }
 
-/// A push beside a worker that is about to wait for its reads is taken or ends the wait; of two the second
-/// too.
+/// A push beside a worker that is about to wait for its reads is taken or ends the wait. So is a second push.
 #[test]
 fn loom_a_push_ends_the_wait() {
     explore(|| {
@@ -53,7 +53,7 @@ fn loom_a_push_ends_the_wait() {
     });
 }
 
-/// A time beside one is slept until, or ends the wait.
+/// A timer beside such a worker limits the wait or ends it.
 #[test]
 fn loom_a_time_is_heard_of() {
     explore_deep(|| {

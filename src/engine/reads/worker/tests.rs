@@ -1,4 +1,4 @@
-//! The queue when its worker ends: what is in it is read, and nothing more gets into it.
+//! The queue when its worker ends: queued blocks are read, and later ones are refused.
 
 use std::ops::Bound;
 use std::task::Waker;
@@ -19,7 +19,7 @@ use crate::write::batch::Items;
 const ITEMS_COUNT: u32 = 4000;
 const VALUE_BYTES: usize = 1000;
 
-/// A store of which nothing is cached, and a scan that has just asked the worker for what it will want.
+/// A store without cached blocks, and a scan that has just queued read-ahead for the worker.
 struct World {
     disk: Arc<SimDisk>,
     store: Arc<Store>,
@@ -29,7 +29,7 @@ struct World {
     count: u32,
 }
 
-/// A store of so many items, of which nothing is cached.
+/// A store of `items_count` items without cached blocks.
 fn cold(items_count: u32) -> (Arc<SimDisk>, Arc<Store>) {
     let disk = SimDisk::new(1);
     let open = || run::open(&disk, None, 1, 64 << 20).expect("opens").0;
@@ -79,7 +79,7 @@ impl World {
         has_moved
     }
 
-    /// What is queued, block by block.
+    /// The queued read-ahead, block by block.
     fn queued(&self) -> Vec<BlockAddress> {
         let mut blocks = Vec::new();
         for request in &mut self.store.blocks.queue.queue.lock().ahead {
@@ -101,8 +101,8 @@ impl World {
     }
 }
 
-/// What is queued when the worker ends, by itself or with the store, is read: who waits for such a block has
-/// it, or the error of reading it.
+/// Queued blocks are read when the worker ends, by itself or with the store: a waiter gets the block, or the
+/// error of reading it.
 #[test]
 fn what_is_queued_at_the_end_is_read() {
     let ends: [fn(&Arc<Store>); 2] =
@@ -139,7 +139,7 @@ fn what_is_queued_at_the_end_is_read() {
     }
 }
 
-/// Once the worker has ended a request is given back to whoever brings it, and scans read for themselves.
+/// Once the worker has ended, a request is returned to its caller, and scans read for themselves.
 #[test]
 fn nothing_is_queued_after_the_end() {
     let mut world = World::new();
@@ -157,8 +157,8 @@ fn nothing_is_queued_after_the_end() {
     world.store.close().expect("closes");
 }
 
-/// While the queue is full, a scan has what it would want of the worker come with what it misses: it does not
-/// read block by block.
+/// While the queue is full, a scan reads its read-ahead together with its missing blocks; it does not read
+/// block by block.
 #[test]
 fn with_a_full_queue_scans_read_for_themselves() {
     let (_, store) = cold(17_000);
@@ -180,7 +180,7 @@ fn with_a_full_queue_scans_read_for_themselves() {
     store.close().expect("closes");
 }
 
-/// A store with nothing queued, and blocks of it, no two of which are neighbours.
+/// A store with an empty queue, and blocks of it, no two of them adjacent.
 fn apart() -> (World, Vec<BlockAddress>) {
     let world = World::new();
     let view = world.store.view_of(&world.point);
@@ -215,8 +215,8 @@ impl World {
     }
 }
 
-/// What somebody waits for goes out before what nobody does, however long that has been queued, and the
-/// latter only while few reads are in flight.
+/// Blocks with waiters are sent before read-ahead, however long that has been queued. Read-ahead is sent only
+/// while few reads are in flight.
 #[test]
 fn what_is_waited_for_goes_first() {
     let (world, blocks) = apart();
@@ -244,7 +244,7 @@ fn what_is_waited_for_goes_first() {
     world.store.close().expect("closes");
 }
 
-/// Under reads that never end, what nobody waits for has a turn too: somebody may have come to wait for it.
+/// Under reads that never end, read-ahead has a turn too, because a scan may wait for it by now.
 #[test]
 fn what_is_ahead_has_its_turn() {
     let (world, blocks) = apart();
@@ -260,8 +260,8 @@ fn what_is_ahead_has_its_turn() {
     world.store.close().expect("closes");
 }
 
-/// At the end all is read, whether it was queued, waited for room, was in flight or ahead: who waits for it
-/// is woken, once, and who waits for a time is too. What comes later is given back.
+/// At the end every block is read, whether it was queued, waited for room, was in flight or was read-ahead.
+/// Each waiter is woken once, and so is each timer. Later requests are returned.
 #[test]
 fn at_the_end_everybody_is_woken() {
     let (world, blocks) = apart();
@@ -296,8 +296,8 @@ fn at_the_end_everybody_is_woken() {
     world.store.close().expect("closes");
 }
 
-/// The worker's bell is rung once, by what is pushed or due before what it waits for; and is not hung up
-/// where something was pushed already.
+/// The worker's bell is rung once, by a push or by a timer earlier than its wait. It is not registered if a
+/// push came before.
 #[test]
 fn the_bell_is_rung_once() {
     let (world, blocks) = apart();

@@ -1,5 +1,5 @@
-//! What is done on purpose between the random steps of a run. A call that waits is made with all writers at
-//! rest: they are driven by nobody meanwhile.
+//! Deliberate acts between the random steps of a run. A blocking call is made with all writers at rest,
+//! because they are not driven meanwhile.
 
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::sync::{Arc, Event};
@@ -15,17 +15,17 @@ use super::super::super::Store;
 use super::super::crash::{contents, contents_at, named};
 use super::Run;
 
-/// Changes that still fit into a manifest that counts as nearly full: just over what makes it rewritten.
+/// Changes that still fit into an almost full manifest: just over the limit at which it is rewritten.
 const MANIFEST_CHANGES_LEFT: usize = 480;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine::tests) enum Act {
-    /// So many random steps.
+    /// Takes this many random steps.
     Go(usize),
-    /// Writers finish, and background work has so many turns.
+    /// Writers finish, and background work takes this many turns.
     Turns(usize),
-    /// Writers finish, and background work does what it can.
+    /// Writers finish, and background work runs until it is idle.
     Rest,
     Sync,
     Flush,
@@ -36,18 +36,18 @@ pub(in crate::engine::tests) enum Act {
     /// Changes settings.
     Set(&'static str, &'static [(&'static str, u64)]),
     Clear(&'static str),
-    /// Writes the manifest anew.
+    /// Rewrites the manifest.
     Rewrite,
-    /// Edits until the manifest is about to be written anew.
+    /// Edits until the manifest is about to be rewritten.
     FillManifest,
-    /// Takes a snapshot, and sees what it sees.
+    /// Takes a snapshot, and reads its contents.
     Look,
-    /// Sees whether all snapshots see the same.
+    /// Checks that all snapshots still have the same contents.
     LookAgain,
     LookAway,
     /// Begins an ingest.
     Ingest,
-    /// Begins a checkpoint, and leaves it to the steps that follow.
+    /// Begins a checkpoint, and leaves its turns to the steps that follow.
     Copy,
     /// Makes a checkpoint.
     Checkpoint(&'static str),
@@ -55,24 +55,24 @@ pub(in crate::engine::tests) enum Act {
     Read,
     /// Checks the files.
     Verify,
-    /// So many bytes more fit on the disk; `None`: any number.
+    /// Limits the free space of the disk to this many bytes; `None`: no limit.
     Room(Option<u64>),
-    /// So many seconds pass.
+    /// Lets this many seconds pass.
     Pass(u64),
-    /// Closes the store, and opens it with so much memory.
+    /// Closes the store, and opens it with this much memory.
     Reopen(u64),
     /// The process is killed, and the next opens the store.
     Kill,
 }
 
-/// A snapshot, and what it saw.
+/// A snapshot, and its contents at the start.
 pub(super) struct Look {
     point: Arc<Point>,
     seen: Vec<(Arc<Keyspace>, u64)>,
 }
 
 impl Run<'_> {
-    /// Does one, but for those that end the process.
+    /// Performs an act, except those that end the process.
     pub(in crate::engine::tests) fn act(&mut self, act: Act, disk: &SimDisk) {
         if !matches!(act, Act::Go(_) | Act::Ingest | Act::Copy) {
             self.finish();
@@ -149,7 +149,7 @@ impl Run<'_> {
 
     fn verify(&self) -> Result<()> {
         let report = verify_open(self.store, |_| {})?;
-        // What cannot be read is a finding too.
+        // Unreadable files are findings too.
         let told = |what: String| Arc::new(std::io::Error::other(what));
         report.findings.into_iter().next().map_or(Ok(()), |finding| {
             let Corrupt { file, offset, found, .. } = finding.damage;
@@ -189,7 +189,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Edits settings until the manifest is about to be rewritten, or was.
+    /// Changes settings until the manifest is about to be rewritten, or was.
     pub(in crate::engine::tests) fn fill_manifest(&mut self) {
         let file = |store: &Store| store.catalog.take(&*store.env.threads).manifest.file();
         let first = file(self.store);
@@ -205,13 +205,13 @@ impl Run<'_> {
             self.change_settings();
             self.finish();
             if self.past.errors.len() > errors_count || self.past.names.is_empty() {
-                // There is nothing left whose settings could be changed.
+                // No keyspace is left whose settings could change.
                 return;
             }
         }
     }
 
-    /// As if it had grown too long.
+    /// Rewrites the manifest, as if it were too long.
     pub(super) fn rewrite_manifest(&mut self) {
         let rewritten = {
             let mut catalog = self.store.catalog.take(self.threads);
@@ -220,19 +220,19 @@ impl Run<'_> {
         self.told(rewritten);
     }
 
-    /// Lets time pass, for what tries again after a while.
+    /// Lets time pass, so that failed work is retried.
     pub(in crate::engine::tests) fn leap(&self) {
         let never = Event::new();
         self.threads.wait(&never, never.seen(), Some(super::LEAP_NS));
     }
 
-    /// What is read now is what was acknowledged, no more and no less.
+    /// Checks that reads return exactly the acknowledged writes.
     pub(in crate::engine::tests) fn check_now(&self) {
         self.read().expect("everything can be read");
     }
 }
 
-/// What an error says of where it was: its file and offset, if it was a call that failed.
+/// The file and offset of an error, if it comes from a failed call.
 pub(in crate::engine::tests) fn place_of(error: &Error) -> Option<(&str, Option<u64>)> {
     match error {
         Error::Io { file, offset, .. } => Some((file, Some(*offset))),

@@ -1,4 +1,4 @@
-//! Ingests of a run: built at once, and published turn by turn between the steps of writers.
+//! Ingests of a run: built at once, and published turn by turn between the writers' steps.
 
 use crate::base::error::Error;
 use crate::engine::ingest::Ingest;
@@ -9,9 +9,9 @@ use super::super::model::{Write, fingerprint};
 use super::Run;
 use super::names::is_hashed;
 
-/// An ingest whose tables are built, on its way into the store.
+/// An ingest whose tables are built and not yet published.
 pub(super) struct Ingesting<'s> {
-    // Before what removes its files.
+    // Dropped before `ingest`, which removes the files.
     publish: Publish<'s>,
     ingest: Ingest,
     writes: Vec<Write>,
@@ -46,19 +46,19 @@ impl Run<'_> {
         });
         self.past.op_next += 1;
         match built {
-            // One in a few is given up.
+            // Some ingests are dropped.
             Ok(_) if self.past.rng.one_in(6) => {}
             Ok((publish, ingest)) => self.ingesting = Some(Ingesting { publish, ingest, writes }),
             Err(error) => self.past.errors.push(error),
         }
     }
 
-    /// One turn of the ingest on its way; `false` if there is none, or it waits for others.
+    /// One turn of the ingest under way; `false` if there is none, or it waits.
     pub(super) fn drive_ingest(&mut self) -> bool {
         let Some(mut now) = self.ingesting.take() else { return false };
         let mut place = None;
         if now.publish.is_due() {
-            // It has the front: this is its place among the writes.
+            // It holds the write leader's place: this is its position among the writes.
             if let Some(count) = self.past.refused_from.take() {
                 self.past.model.take_back(count);
             }

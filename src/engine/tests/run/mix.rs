@@ -1,46 +1,46 @@
-//! Of what a random workload is made. Plain data.
+//! The parameters of a random workload. Plain data.
 
-/// How often what happens, and of which size it is.
+/// Frequencies and sizes of operations.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine::tests) struct Mix {
-    /// Of a thousand steps, those that make or drop a keyspace.
+    /// Steps in a thousand that make or drop a keyspace.
     pub(in crate::engine::tests) names: u64,
-    /// One of them may be hashed.
+    /// One of the keyspaces may be hashed.
     pub(in crate::engine::tests) hashed: bool,
-    /// That change settings.
+    /// Steps in a thousand that change settings.
     pub(in crate::engine::tests) settings: u64,
-    /// That want all merged into one run.
+    /// Steps in a thousand that request a merge of everything into one run.
     pub(in crate::engine::tests) compacts: u64,
-    /// That write the manifest anew.
+    /// Steps in a thousand that rewrite the manifest.
     pub(in crate::engine::tests) rewrites: u64,
-    /// That begin an ingest.
+    /// Steps in a thousand that begin an ingest.
     pub(in crate::engine::tests) ingests: u64,
-    /// That are turns of an ingest.
+    /// Steps in a thousand that are turns of an ingest.
     pub(in crate::engine::tests) ingest_turns: u64,
-    /// That begin a checkpoint.
+    /// Steps in a thousand that begin a checkpoint.
     pub(in crate::engine::tests) copies: u64,
-    /// That are turns of background work. All others drive a writer.
+    /// Steps in a thousand that are turns of background work. All other steps drive a writer.
     pub(in crate::engine::tests) turns: u64,
     pub(in crate::engine::tests) writers_count: usize,
     pub(in crate::engine::tests) keys_count: u64,
     pub(in crate::engine::tests) value_bytes: usize,
-    /// A value of so many is a large one; 0: none is.
+    /// One value in this many is large; 0: none.
     pub(in crate::engine::tests) large_one_in: u64,
     pub(in crate::engine::tests) large_bytes: usize,
-    /// Of ten writes, those that are to be durable.
+    /// Writes in ten that must be durable.
     pub(in crate::engine::tests) synced_tenths: u64,
-    /// Items of the larger batches, at most; at least 2.
+    /// Most items of the larger batches; at least 2.
     pub(in crate::engine::tests) items_max: u64,
-    /// Of six items behind the first of a batch, deletes of a key.
+    /// Items in six, after the first of a batch, that delete a key.
     pub(in crate::engine::tests) deletes: u64,
-    /// And deletes of ranges.
+    /// Items in six, after the first of a batch, that delete a range.
     pub(in crate::engine::tests) ranges: u64,
-    /// Settings of the keyspaces that are made; none: some at random.
+    /// Settings of new keyspaces; if empty, some are drawn at random.
     pub(in crate::engine::tests) given: &'static [(&'static str, u64)],
 }
 
 impl Mix {
-    /// Everything there is.
+    /// All operations.
     pub(in crate::engine::tests) const ALL: Mix = Mix {
         names: 3,
         hashed: true,
@@ -63,7 +63,7 @@ impl Mix {
         given: &[],
     };
 
-    /// Writes and turns of background work, and nothing else.
+    /// Only writes and turns of background work.
     pub(in crate::engine::tests) const WRITES: Mix = Mix {
         names: 0,
         hashed: false,
@@ -80,7 +80,7 @@ impl Mix {
         ..Mix::ALL
     };
 
-    /// Everything there is, more often.
+    /// All operations, with the rare ones more frequent.
     pub(in crate::engine::tests) const EVERYTHING: Mix = Mix {
         names: 12,
         settings: 12,
@@ -92,7 +92,7 @@ impl Mix {
         ..Mix::ALL
     };
 
-    /// Commits over several keyspaces, and every change of the catalog beside them.
+    /// Commits over several keyspaces, beside every kind of catalog change.
     pub(in crate::engine::tests) const ORDER: Mix = Mix {
         names: 40,
         settings: 20,

@@ -1,4 +1,4 @@
-//! Keyspaces made, set and dropped, and checkpoints made, turn by turn between the steps of writers.
+//! Keyspaces made, configured and dropped, and checkpoints made, turn by turn between the writers' steps.
 
 use std::path::Path;
 
@@ -15,9 +15,9 @@ use super::super::crash::named;
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
 use super::Run;
 
-/// Those with a slash are partitions; see [`division_of`]. The last [`HASHED_COUNT`] are hashed.
+/// Names with a slash are partitions; see [`division_of`]. The last [`HASHED_COUNT`] are hashed.
 const NAMES: [&str; 10] = ["a", "b", "c", "d/x", "d/y", "k/x", "k/y", "m/x", "m/y", HASHED];
-/// Names of hashed keyspaces and of partitions of such.
+/// The number of names of hashed keyspaces and of their partitions.
 const HASHED_COUNT: usize = 3;
 /// The name of the hashed keyspace.
 const HASHED: &str = "h";
@@ -27,7 +27,7 @@ pub(super) fn is_hashed(name: &str) -> bool {
     NAMES[NAMES.len() - HASHED_COUNT..].contains(&name)
 }
 
-/// What a keyspace of that name is, if it is not divided.
+/// The kind of an undivided keyspace of that name.
 fn wanted(name: &str) -> Wanted<'static> {
     match name {
         HASHED => Wanted { kind: KeyspaceKind::Hashed, rule: None },
@@ -35,7 +35,7 @@ fn wanted(name: &str) -> Wanted<'static> {
     }
 }
 
-/// How a keyspace of that name is divided, and its kind.
+/// The kind and division rule of a keyspace of that name.
 fn division_of(keyspace: &str) -> (KeyspaceKind, Rule) {
     match keyspace {
         "k" => (KeyspaceKind::Ordered, Rule::Prefix(1)),
@@ -44,7 +44,7 @@ fn division_of(keyspace: &str) -> (KeyspaceKind, Rule) {
     }
 }
 
-/// Where checkpoints go that are begun at random.
+/// Directories of checkpoints that begin at random.
 const COPIES: [&str; 4] = ["copy-0", "copy-1", "copy-2", "copy-3"];
 
 /// A change of a keyspace that waits for its turn in the joint order.
@@ -99,7 +99,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// With all writers at rest.
+    /// Makes a keyspace or partition with all writers at rest.
     pub(in crate::engine::tests) fn make_name(&mut self, name: &str) {
         self.finish();
         self.begin_make(name);
@@ -118,7 +118,7 @@ impl<'s> Run<'s> {
         self.finish();
     }
 
-    /// Takes the change that waits a step on; `false` if there is none, or it waits for others.
+    /// Advances the waiting change by one step; `false` if there is none, or it waits.
     pub(super) fn drive_naming(&mut self) -> bool {
         let Some(mut naming) = self.naming.take() else { return false };
         let turn = match naming.turn.poll() {
@@ -198,7 +198,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// It holds the front: this is its place in the joint order.
+    /// The place in the joint order of a change that holds the write leader's place.
     fn place_of_change(&mut self, after: &Names, set: Option<(usize, &KeyspaceSettings)>) -> usize {
         if let Some(count) = self.past.refused_from.take() {
             self.past.model.take_back(count);
@@ -219,7 +219,7 @@ impl<'s> Run<'s> {
         self.told(result);
     }
 
-    /// Begins a checkpoint, if none is under way and there is a directory left for it.
+    /// Begins a checkpoint, if none is under way and a directory is free.
     pub(super) fn begin_copy(&mut self) {
         let is_free = |path: &&&str| self.past.model.known.copies.iter().all(|copied| copied.path != **path);
         if let Some(path) = COPIES.iter().find(is_free) {
@@ -240,7 +240,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Takes the checkpoint under way a step on; `false` if there is none, or it waits for others.
+    /// Advances the checkpoint under way by one step; `false` if there is none, or it waits.
     pub(super) fn drive_copy(&mut self) -> bool {
         let Some(mut checkpoint) = self.copying.take() else { return false };
         match checkpoint.turn() {

@@ -1,4 +1,4 @@
-//! The writes of a run: what is in each batch, at random as its mix says.
+//! The writes of a run: each batch is random, with the parameters of the mix.
 
 use crate::base::id::ItemKind;
 use crate::base::place::stored_key;
@@ -11,18 +11,18 @@ use super::super::super::budget::BatchRoom;
 use super::super::model::{Write, fingerprint};
 use super::{Next, Run, Writer};
 
-/// What a writer has in hand.
+/// The operation of a writer.
 pub(super) struct Op {
     pub(super) items: Items,
     pub(super) writes: Vec<Write>,
     pub(super) keyspaces: Keyspaces,
     pub(super) until: Until,
     pub(super) seals: Seals,
-    /// Its place in the commit order, once it was handed to the log.
+    /// Its place in the commit order, once it was submitted to the log.
     pub(super) place: Option<usize>,
-    /// For a batch that no write buffer may hold.
+    /// For a batch that needs a write buffer of its own.
     pub(super) room: Option<LargeRoom>,
-    /// For a sync: everything up to here was acknowledged before it began.
+    /// For a sync: the number of writes acknowledged before it began.
     pub(super) covers: usize,
 }
 
@@ -86,7 +86,7 @@ impl<'s> Run<'s> {
 
     fn add_item(&mut self, op: &mut Op, space: usize, index: u64) {
         let mix = self.past.mix;
-        // Every batch has a value of its own, so that it is told from all others.
+        // Every batch has a value of its own, so that it differs from all others.
         let drawn = self.past.rng.below(6);
         let kind = match drawn {
             _ if index == 0 => ItemKind::Put,
@@ -107,7 +107,7 @@ impl<'s> Run<'s> {
     fn push(&self, op: &mut Op, space: usize, kind: ItemKind, key: Vec<u8>, value: Vec<u8>) {
         let tree = self.past.model.trees[space];
         let (key, value) = match kind {
-            // Of a hashed keyspace all keys are deleted, or one.
+            // A hashed keyspace deletes one key or all of them.
             ItemKind::DeleteRange if tree.keyspace.is_hashed() => (Vec::new(), Vec::new()),
             ItemKind::DeleteRange => (key, value),
             ItemKind::Put | ItemKind::Delete => {
@@ -121,7 +121,7 @@ impl<'s> Run<'s> {
         op.writes.push(Write { space, key, fingerprint, range_end });
     }
 
-    /// A value of this batch.
+    /// A value that is unique to this batch.
     pub(super) fn value(&mut self, fill: u8) -> Vec<u8> {
         let (mix, rng) = (self.past.mix, &mut self.past.rng);
         let is_large = mix.large_one_in > 0 && rng.one_in(mix.large_one_in);
@@ -131,7 +131,7 @@ impl<'s> Run<'s> {
         value
     }
 
-    /// Start and end of a range, from `key` on or over it.
+    /// Start and end of a range that begins at `key` or covers it.
     fn range(&mut self, key: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
         let mut end = match self.past.rng.below(8) {
             0 => Vec::new(),
@@ -142,11 +142,11 @@ impl<'s> Run<'s> {
             end = format!("{:03}", 1 + self.past.rng.below(self.past.mix.keys_count)).into_bytes();
             end = end.max([&key[..], b"\0"].concat());
         }
-        // One in a few is all of the keyspace.
+        // Some ranges cover the whole keyspace.
         if self.past.rng.one_in(8) { (Vec::new(), Vec::new()) } else { (key, end) }
     }
 
-    /// Deletes all of a keyspace, or syncs, and waits for it, with all writers at rest.
+    /// Clears a keyspace or syncs, and waits for it, with all writers at rest.
     pub(super) fn write_now(&mut self, cleared: Option<usize>, until: Until) {
         self.finish();
         let mut op = self.empty_op(until);

@@ -1,4 +1,4 @@
-//! What the scenarios write, and the settings of their keyspaces; acts that are long. Plain data.
+//! The write mixes of the scenarios, the settings of their keyspaces, and long lists of acts. Plain data.
 
 use super::super::run::{Act, Mix};
 
@@ -21,7 +21,7 @@ pub(super) const BY_COLUMN: &[(&str, u64)] = &[("filter_kind", 5)];
 /// Few large values: buffers fill in few writes.
 pub(super) const COARSE: Mix = Mix { value_bytes: 1400, items_max: 3, ..Mix::WRITES };
 pub(super) const SYNCED: Mix = Mix { synced_tenths: 5, turns: 100, value_bytes: 200, ..Mix::WRITES };
-/// So large that a few hundred steps fill the root of a trie.
+/// Values so large that a few hundred steps fill the root of a trie.
 pub(super) const TRIES: Mix =
     Mix { given: BY_COLUMN, value_bytes: 3500, items_max: 6, keys_count: 200, turns: 300, ..Mix::WRITES };
 pub(super) const RANGES: Mix = Mix { ranges: 2, ..COARSE };

@@ -1,8 +1,8 @@
-//! When a slot is written and when the witness, and what a scan makes of it.
+//! When a slot is written and when the witness, and how a scan uses the witness.
 
 use super::*;
 
-/// The witness vouches as a slot does, if it is about this log, beside slots that are older or gone.
+/// The witness of this log vouches for records as a slot does, also with older slots or none.
 #[test]
 fn the_witness_vouches_too() {
     let mut file = Written::new();
@@ -18,7 +18,7 @@ fn the_witness_vouches_too() {
     let durable_to = file.points[2].bytes;
     let mut without_slots = file.bytes.clone();
     without_slots[PAGE_BYTES..RECORDS_FROM as usize].fill(0);
-    // The third record says how far the file is durable, too.
+    // The `synced to` of the third record counts too.
     without_slots[file.at(2)..].fill(0);
     for (bytes, records) in [(&file.bytes, 3), (&without_slots, 2)] {
         for boot in [BOOT, OTHER_BOOT, 0] {
@@ -39,21 +39,22 @@ fn the_witness_vouches_too() {
     );
     let durable = FramePoint { bytes: durable_to + 8, ..witness.durable };
     assert_eq!(corrupt_what(scanned(&file.bytes, BOOT, Witness { durable, ..witness })), BY_WITNESS);
-    // A slot that says as much counts: it may know of remains.
+    // A slot with the same position wins, because its boot id may say that remains follow.
     let (offset, page) = file.framer.clone().synced_before_remains(file.points[2]);
     file.bytes[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
     assert!(!scanned(&file.bytes, BOOT, witness).expect("sound").2);
 }
 
-/// Every page that records of a sync end in has a slot that vouches for one of them; what comes behind it in
-/// the page has the witness.
+/// Every page in which synced records end has a slot for one of them; later records of the page have the
+/// witness.
 #[test]
 fn a_slot_a_page() {
     let header = header(FileKind::Log);
     let mut framer = Framer::new(header, RECORDS_FROM + 8 * PAGE_BYTES as u64, BOOT);
     framer.first_pages();
     let mut slots = Vec::new();
-    // Records of 1,024 bytes, but for the first: ends at 40 bytes of a page, then at each kilobyte behind.
+    // Records of 1,024 bytes behind a first one that ends at byte 40 of a page; each later end is 1,024 bytes
+    // further.
     for bytes in [16].into_iter().chain([1000; 16]) {
         framer.frame(1, &vec![1; bytes], &mut Vec::new());
         let end = framer.tail();
@@ -71,7 +72,7 @@ fn a_slot_a_page() {
         assert_eq!(framer.unsynced_bytes(), 0);
     }
     assert_eq!(slots, [40, 4096 + 40, 2 * 4096 + 40, 3 * 4096 + 40, 4 * 4096 + 40]);
-    // A record that ends with its page is of that page.
+    // A record that ends at the end of a page belongs to that page.
     let rest = framer.room_bytes() % PAGE_BYTES;
     framer.frame(1, &vec![1; rest], &mut Vec::new());
     assert_eq!(framer.tail().bytes % PAGE_BYTES as u64, 0);
@@ -80,7 +81,8 @@ fn a_slot_a_page() {
     assert!(framer.witnessed(framer.tail()).is_none());
 }
 
-/// Records behind the promised end are those that a full disk refused, if a slot of no boot says so.
+/// Good records may stand behind the recorded end if a slot without a boot id says that a full disk refused
+/// them.
 #[test]
 fn refused_records_may_stand_behind_the_promised_end() {
     let mut file = Written::new();

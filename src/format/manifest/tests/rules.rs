@@ -1,4 +1,4 @@
-//! Rules of partitions: their bytes, and what is refused.
+//! Partition rules: their bytes, and the inputs that are refused.
 
 use super::*;
 use crate::base::rule::KeyFunction;
@@ -53,7 +53,7 @@ fn function() -> Rule {
     Rule::Function(KeyFunction::named("month", 7))
 }
 
-/// Every rule is read as it was written, and takes no more of a snapshot than is counted for it.
+/// Every rule decodes to itself, and takes no more of a snapshot than the state counts for it.
 #[test]
 fn rules_are_read_back() {
     for one in [Rule::Explicit, Rule::Prefix(1), Rule::Prefix(255), ranges(), function()] {
@@ -74,8 +74,8 @@ fn rules_are_read_back() {
     }
 }
 
-/// Every check of a rule for partitions has an input that trips it, and rules of later releases are refused
-/// by name.
+/// Every check of a partition rule has an input that trips it, and rules of later releases are refused by
+/// name.
 #[test]
 fn checks_of_rules() {
     let divided = rule(1, Rule::Explicit);
@@ -87,7 +87,7 @@ fn checks_of_rules() {
     assert_eq!(what(&edited(&by_function, 11, &[0xff])), "the name of a function of keys");
     assert_eq!(what(&edited(&rule(1, Rule::Prefix(3)), 6, &[0])), "the bytes of a prefix");
     let bounds = rule(1, ranges());
-    // Descending; none at all.
+    // The bounds descend; there are no bounds.
     for (at, byte) in [(8, b"z"), (6, b"\0")] {
         assert_eq!(what(&edited(&bounds, at, byte)), "ascending bounds of partitions");
     }
@@ -116,7 +116,7 @@ fn checks_of_rules() {
     state.apply_edit(&[partition(70, 7, b"g"), partition(71, 7, b"")]).expect("fits");
 }
 
-/// A hashed keyspace is divided by every rule but ranges, whose names need an order of keys.
+/// A hashed keyspace accepts every rule but ranges, whose partitions need an order of keys.
 #[test]
 fn hashed_keyspaces_have_no_ranges() {
     let hashed = |number: u32| {

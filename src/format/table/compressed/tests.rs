@@ -1,4 +1,4 @@
-//! Compressed blocks: round trips, the limits of what is allocated, every check tripped, and the bytes.
+//! Compressed blocks: round trips, limits of allocation, every check tripped, and the bytes.
 
 use super::*;
 use crate::base::checksum::Context;
@@ -10,7 +10,7 @@ use crate::format::table::{check_seal, seal};
 
 const CONTEXT: Context = Context { file_uid: 7, offset: 4096, tag: 1 };
 
-/// A block of `items` values of `bytes` bytes, which repeat themselves every `period` bytes.
+/// A block of `items` values of `bytes` bytes, each repeating itself after `period` bytes.
 fn block(compression: Compression, items: u32, bytes: usize, period: u32) -> Vec<u8> {
     let mut builder = DataBuilder::new(65_536, compression);
     let mut state = 1u32;
@@ -30,8 +30,7 @@ fn block(compression: Compression, items: u32, bytes: usize, period: u32) -> Vec
     out
 }
 
-/// What is compressed comes out byte for byte as it is stored uncompressed, but for the checksum, whatever
-/// its size.
+/// A decompressed block equals the uncompressed one byte for byte, except for the checksum, at every size.
 #[test]
 fn blocks_come_out_as_they_went_in() {
     for (items, bytes) in [(1, 4000), (30, 100), (1, 1 << 20), (500, 100), (7, 1008), (2000, 7)] {
@@ -40,7 +39,7 @@ fn blocks_come_out_as_they_went_in() {
         assert_eq!(plain_bytes(&plain), Ok(None));
         assert_eq!(plain_bytes(&stored), Ok(Some(plain.len())), "{items} of {bytes} shrink");
         assert!(stored.len() * 8 <= plain.len() * 7);
-        // What was there before leaves no trace.
+        // Old bytes of the buffer leave no trace.
         let mut out = vec![0xaa; plain.len()];
         decompress(&stored, &mut out).expect("sound");
         assert_eq!(out[..4], [0; 4]);
@@ -49,7 +48,8 @@ fn blocks_come_out_as_they_went_in() {
     }
 }
 
-/// A block is stored as it is unless that saves an eighth of its units: noise never, and one unit never.
+/// A block is compressed only if that saves an eighth of its units: never with noise, and never with one
+/// unit.
 #[test]
 fn what_does_not_shrink_is_stored_as_it_is() {
     for (items, bytes, period) in [(30, 100, 3001), (1, 20, 1), (1, 0, 1), (1, 70_000, 70_000)] {
@@ -58,14 +58,14 @@ fn what_does_not_shrink_is_stored_as_it_is() {
         assert_eq!(plain_bytes(&stored), Ok(None), "{items} of {bytes}, period {period}");
         assert_eq!(stored, plain);
     }
-    // Of eight units, the share of noise decides: seven units are enough, a byte more is not.
+    // With eight units, the share of noise decides: seven units are small enough, one byte more is not.
     let stored_units = |noise: u32| block(Compression::Lz4, 1, 4050, noise).len() / UNIT_BYTES;
     let units: Vec<usize> = (3300..3700).step_by(10).map(stored_units).collect();
     assert!(units.contains(&7) && units.contains(&8), "{units:?}");
     assert!(units.is_sorted(), "{units:?}");
 }
 
-/// Every check has bytes that trip it, and no length beyond the limits is ever answered.
+/// Every check has bytes that trip it, and no length beyond the limits is ever returned.
 #[test]
 fn malformed_blocks_are_refused() {
     let good = block(Compression::Lz4, 30, 100, 16);
@@ -95,7 +95,7 @@ fn malformed_blocks_are_refused() {
     assert_eq!(plain_bytes(&short).map_err(|bad| bad.what), Err("plain length of a compressed block"));
     assert!(plain_bytes(&good[..12]).is_err(), "short");
     assert!(plain_bytes(&[&good[..], &[0; UNIT_BYTES]].concat()).is_err(), "a unit too long");
-    // The longest claim: 255 times what is stored, and never more than the largest block.
+    // The longest valid claim: 255 times the stored bytes, and never more than the largest block.
     let mut claim = good.clone();
     let limit = SKIPPED_BYTES + (used - HEADER_BYTES) * RATIO_MAX;
     for (claimed, is_refused) in [(limit, false), (limit + 1, true)] {
@@ -109,8 +109,7 @@ fn malformed_blocks_are_refused() {
     }
 }
 
-/// A plain length that is not what comes out, and bytes that are no LZ4, are refused; nothing panics,
-/// whatever is flipped.
+/// A wrong plain length and invalid LZ4 bytes are refused; no flipped byte causes a panic.
 #[test]
 fn damaged_blocks_never_panic() {
     let good = block(Compression::Lz4, 30, 100, 16);
@@ -159,13 +158,13 @@ fn golden() {
     golden.check();
 }
 
-/// LZ4 that this crate did not write is read: one match that overlaps itself, between literals.
+/// LZ4 of another encoder is read: one match that overlaps itself, between literals.
 #[test]
 fn any_lz4_is_read() {
     let plain = block(Compression::None, 1, 4000, 1);
     let used = extent_used(&plain);
     let body = &plain[SKIPPED_BYTES..used];
-    // 21 literals up to the first byte of the value, the value but for 6 bytes as a match, 5 literals.
+    // 21 literals up to and with the first byte of the value, a match of 3994 bytes, and 5 literals.
     assert_eq!(body.len(), 20 + 4000);
     let mut lz4 = vec![0xff, 21 - 15];
     lz4.extend_from_slice(&body[..21]);

@@ -1,9 +1,9 @@
-//! Blocks that leave places out.
+//! Blocks without places.
 
 use super::*;
 
 /// A block without places, with deletes and keys of many lengths: each item is found by its stored key, by
-/// index and by both bounds, and no place is in the bytes.
+/// index and by both bounds, and the block contains no place.
 #[test]
 fn blocks_leave_places_out() {
     let secret = HashSecret::expand([4; 16]);
@@ -35,7 +35,7 @@ fn blocks_leave_places_out() {
             assert_eq!(layout.upper_bound_by(&out, key, &secret), index + 1);
             let other = [key, &b"\0"[..]].concat();
             let found = find(&out, &other, tag(&other), None).is_some();
-            // Only the item's own tag finds it.
+            // A lookup finds a key only under the tag of an item with that key.
             let has_tag = model.keys().any(|key| key[11..] == other[11..] && tag(key) == tag(&other));
             assert_eq!(found, has_tag);
         }

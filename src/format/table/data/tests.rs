@@ -19,7 +19,7 @@ fn tag(key: &[u8]) -> u8 {
     key.iter().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(*byte)) % 16
 }
 
-/// One block of everything.
+/// One block of all items of the model.
 fn block(model: &Model) -> Vec<u8> {
     let mut builder = DataBuilder::new(4096, Compression::None);
     model.iter().for_each(|(key, (kind, value))| builder.add(key, tag(key), *kind, value));
@@ -54,7 +54,7 @@ fn models() -> Vec<Model> {
     vec![fixed, mixed, zeros, wide, tags, empty, giant]
 }
 
-/// Every item is found by key, by index and by both bounds, and nothing else is.
+/// Every item is found by key, by index and by both bounds; absent keys are not found.
 #[test]
 fn blocks_agree_with_maps() {
     for model in models() {
@@ -88,7 +88,7 @@ fn blocks_agree_with_maps() {
     }
 }
 
-/// A key is looked at only if its tag is the one asked for.
+/// A lookup reads only keys of items with the given tag.
 #[test]
 fn another_tag_finds_nothing() {
     let model: Model = (0..50u8).map(|n| (vec![n, n], put(b"v"))).collect();
@@ -99,7 +99,7 @@ fn another_tag_finds_nothing() {
     }
 }
 
-/// The word trick finds exactly the zero bytes.
+/// The word arithmetic finds exactly the zero bytes.
 #[test]
 fn zero_bytes_are_exact() {
     for word in
@@ -110,18 +110,19 @@ fn zero_bytes_are_exact() {
     }
 }
 
-/// Fixed lengths cost one byte an item and the header a block, beside keys and values.
+/// With fixed lengths a block takes one byte an item and the header, beside keys and values.
 #[test]
 fn fixed_lengths_cost_a_byte_an_item() {
     let mut builder = DataBuilder::new(4096, Compression::None);
     for n in 0..35u64 {
         builder.add(&[n.to_be_bytes().as_slice(), &[0; 8]].concat(), 0, ItemKind::Put, &[1; 100]);
     }
-    // 7 bytes of prefix are kept once in place of 35 times.
+    // 7 bytes of prefix are stored once instead of 35 times.
     assert_eq!(builder.pending_bytes(), 35 * (16 + 100 + 1) + HEADER_BYTES - 34 * 7);
 }
 
-/// Where blocks are cut: pages where they fill to 95 %, else the best filled extent up to twice the target.
+/// The rule for cuts: target-size blocks where they fill to 95 %, else the best filled extent up to twice the
+/// target.
 #[test]
 fn cuts_follow_the_rule() {
     let cuts = |value_bytes: &[usize], target_bytes: usize| {
@@ -198,7 +199,7 @@ fn golden() {
     }
 }
 
-/// Every check has bytes that trip it, whatever the checksum says.
+/// Every check has bytes that trip it, even under a right checksum.
 #[test]
 fn malformed_blocks_are_refused() {
     let model: Model = [
@@ -246,7 +247,7 @@ fn malformed_blocks_are_refused() {
     assert!(check(&equal).is_err());
 }
 
-/// Keys that begin with the same eight bytes are held to their order by the rest, of one length or of many.
+/// Keys with the same first eight bytes are ordered by the rest, with one length or with many.
 #[test]
 fn keys_that_begin_alike_are_in_order() {
     let keys = |second: &[u8]| [[&[1; 8][..], &[1]].concat(), [&[1; 8][..], second].concat(), vec![2; 9]];
@@ -263,7 +264,7 @@ fn keys_that_begin_alike_are_in_order() {
     }
 }
 
-/// Limits of keys and values hold for crafted blocks too.
+/// The limits of keys and values hold for crafted blocks too.
 #[test]
 fn oversized_items_are_refused() {
     let mut header = vec![0u8; 20];
@@ -286,7 +287,7 @@ fn oversized_items_are_refused() {
     assert_eq!(extent_claimed(&[255; 512]), None);
 }
 
-/// No damaged block makes an accessor leave its bytes: what passes the check is walked whole.
+/// No damaged block makes an accessor leave its bytes: a block that passes the check is walked completely.
 #[test]
 fn damaged_blocks_never_panic() {
     for model in models().into_iter().take(3) {
@@ -307,7 +308,7 @@ fn damaged_blocks_never_panic() {
     }
 }
 
-/// Who changes a value and computes the checksum anew has changed the value: checksums are not signatures.
+/// A changed value under a recomputed checksum is accepted: checksums are not signatures.
 #[test]
 fn checksums_are_not_signatures() {
     let model: Model = [(b"key".to_vec(), put(b"value"))].into();
@@ -321,7 +322,7 @@ fn checksums_are_not_signatures() {
     assert_eq!(&bytes[found.value], b"Value");
 }
 
-/// Bytes of all blocks over bytes of keys and values, for items of one size.
+/// Bytes of all blocks divided by the bytes of keys and values, for items of one size.
 fn space(item_bytes: usize) -> f64 {
     let mut builder = DataBuilder::new(4096, Compression::None);
     let (mut out, mut items, mut data_bytes, mut extents_bytes) = (Vec::new(), 0u64, 0, 0);
@@ -338,7 +339,7 @@ fn space(item_bytes: usize) -> f64 {
     extents_bytes as f64 / data_bytes as f64
 }
 
-/// What blocks take over what is in them, by the size of an item, is what the table in `data_build` says.
+/// The overhead of blocks by item size is the one in the table in `data_build`.
 #[test]
 fn space_by_size_of_item() {
     for (from, to, step, mean_max, worst_max) in [
@@ -355,7 +356,7 @@ fn space_by_size_of_item() {
     }
 }
 
-/// Which lines of a block are looked at: accessors of this thread note what they read.
+/// Cache lines of a block that are read: accessors of this thread note the bytes they read.
 pub(super) mod lines {
     use std::cell::RefCell;
     use std::collections::BTreeSet;
@@ -381,7 +382,7 @@ pub(super) mod lines {
         if bytes.is_empty() { 0..0 } else { bytes.start / LINE_BYTES..bytes.end.div_ceil(LINE_BYTES) }
     }
 
-    /// What is answered, and the lines that were looked at for it.
+    /// The result of a call, and the cache lines that it read.
     pub(super) fn seen_by<R>(what: impl FnOnce() -> R) -> (R, Lines) {
         SEEN.set(Some(Lines::new()));
         let answer = what();
@@ -389,11 +390,11 @@ pub(super) mod lines {
     }
 }
 
-/// Items of one kind of block, and the mean of lines that lookups may look at.
+/// Items of one kind of block, and limits on the mean number of lines that a lookup reads.
 struct Lookups {
     name: &'static str,
     key_bytes: usize,
-    /// Of the values: at least, and how much more.
+    /// Minimum length of the values, and maximum excess over it.
     value_bytes: (usize, usize),
     hit_max: f64,
     miss_max: f64,
@@ -404,8 +405,8 @@ fn random(state: &mut u64) -> u64 {
     (*state ^ (*state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
 }
 
-/// Sums of lines over many lookups: of `find`, of a binary search of the same columns, and of the same items
-/// in rows with an array of their offsets before them, searched by halving or from the front.
+/// Sums of lines over many lookups: of `find`, of a binary search in the same columns, and of two searches in
+/// rows of the same items behind an array of offsets, one binary and one linear.
 #[derive(Default)]
 struct Sums {
     lookups: usize,
@@ -417,7 +418,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Looks `key` up in all ways, and checks that `find` rests on no other line than those it was seen in.
+    /// Looks `key` up in all ways, and checks that the result of `find` depends only on the noted lines.
     fn add(&mut self, block: &[u8], keys: &[Vec<u8>], ends: &[usize], key: &[u8], tag: u8) {
         let (found, seen) = lines::seen_by(|| find(block, key, tag, None));
         let at = keys.partition_point(|one| one.as_slice() < key);
@@ -459,8 +460,8 @@ impl Sums {
     }
 }
 
-/// A lookup in a block of 4 KiB looks at few lines of 64 bytes to know where the value is, or that there is
-/// none: fewer than a search that compares keys, whatever the layout.
+/// A lookup in a 4 KiB block reads few 64-byte lines to find the value or to know that the key is absent:
+/// fewer than a search that compares keys, in any layout.
 #[test]
 fn lookups_touch_few_lines() {
     for Lookups { name, key_bytes, value_bytes: (least, more), hit_max, miss_max } in [

@@ -9,10 +9,10 @@ use crate::format::table::{extent_bytes, seal};
 
 /// First key, last key, length.
 type Block = (Vec<u8>, Vec<u8>, usize);
-/// Blocks of this length and one key hold a large value.
+/// A block of this length with one key holds a large value.
 const ALONE_BYTES: usize = 40 << 10;
 
-/// Pages over blocks given by first and last key and length.
+/// The pages of blocks with these first and last keys and lengths.
 fn pages(blocks: &[Block]) -> (FenceBuilder, FencePages) {
     let mut builder = FenceBuilder::new(8192);
     let mut before: Option<&[u8]> = None;
@@ -49,7 +49,8 @@ fn block_sets() -> Vec<Vec<Block>> {
     vec![uniform, mixed, tails.collect(), zeros, long, deep.collect(), alone.collect(), two]
 }
 
-/// For keys at, before and after every separator, the page and the block are those a linear search finds.
+/// For keys at, before and after every separator, search finds the page and the block that a linear search
+/// finds.
 #[test]
 fn search_is_exact() {
     for blocks in block_sets() {
@@ -101,7 +102,7 @@ fn search_is_exact() {
     }
 }
 
-/// 4096-byte blocks cost ten bytes each, and a slice of one block has no page.
+/// 4096-byte blocks take ten bytes each in a page, and a slice of one block has no page.
 #[test]
 fn pages_are_small() {
     let (builder, built) = pages(&block_sets()[0]);
@@ -111,7 +112,7 @@ fn pages_are_small() {
     assert!(none.bytes.is_empty() && none.first_blocks.is_empty());
 }
 
-/// A uniform page and one with tails and ends, byte for byte.
+/// A uniform page and one with tails and block ends, byte for byte.
 #[test]
 fn golden() {
     let uniform = [("aa", "ab", 4096), ("ac", "b", 4096), ("ca", "d", 1024)];
@@ -183,7 +184,7 @@ fn golden_of_large_values() {
     golden.check();
 }
 
-/// Every check has bytes that trip it, whatever the checksum says.
+/// Every check has bytes that trip it, even under a right checksum.
 #[test]
 fn malformed_pages_are_refused() {
     let pair = |key: &[u8], bytes| (key.to_vec(), key.to_vec(), bytes);
@@ -236,7 +237,7 @@ fn malformed_pages_are_refused() {
     }
 }
 
-/// No damaged page makes search or extents leave its bytes.
+/// No damaged page makes a search or an extent leave its bytes.
 #[test]
 fn damaged_pages_never_panic() {
     for blocks in block_sets().into_iter().take(4) {
@@ -256,8 +257,8 @@ fn damaged_pages_never_panic() {
     }
 }
 
-/// The used part of a page answers as the page does, and its sketches if they do, also where it is damaged in
-/// ways that pass its check.
+/// The used part of a page gives the same answers as the page, also after damage that passes the check.
+/// Sketches of the page agree if they give an answer.
 #[test]
 fn used_parts_answer_as_pages() {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
@@ -296,7 +297,7 @@ fn used_parts_answer_as_pages() {
     assert!(tried > 550 && sketched > 3000, "{tried}, {sketched}");
 }
 
-/// Numbers that look random.
+/// Pseudorandom numbers.
 struct Numbers(u64);
 
 impl Numbers {

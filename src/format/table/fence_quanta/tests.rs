@@ -8,10 +8,10 @@ use crate::format::table::fence_build::{FenceBuilder, FencePages};
 use crate::format::table::quanta::Quanta;
 use crate::format::table::{UNIT_BYTES, seal};
 
-/// Heads of the first key and of the last, length.
+/// Heads of the first and the last key, and the length.
 type Block = (u64, u64, usize);
 
-/// Of all heads that there are, 2^16 a quantum.
+/// The number of quanta in the space of places: 2^16 heads in each.
 const QUANTA: u64 = 1 << 48;
 const SHIFT: u32 = 16;
 
@@ -26,7 +26,7 @@ fn pages(blocks: &[Block]) -> FencePages {
     builder.build()
 }
 
-/// Blocks that begin at these quanta and hold all up to the next, of lengths in turn.
+/// Blocks that begin at these quanta and extend to the next start, with the lengths in turn.
 fn blocks(starts: impl Iterator<Item = u64>, lengths: &[usize]) -> Vec<Block> {
     let starts: Vec<u64> = starts.map(|start| start << SHIFT).collect();
     let lasts = starts.iter().skip(1).map(|next| next - 1).chain([u64::MAX]);
@@ -46,8 +46,8 @@ fn sets() -> Vec<(&'static str, Vec<Block>, u8)> {
     ]
 }
 
-/// For keys at and around every bound, the block is the one that a linear search finds, with sums at hand
-/// and without; blocks lie where they were put.
+/// For keys at and around every bound, search finds the same block as a linear search, with samples and
+/// without. Blocks have their extents.
 #[test]
 fn search_is_exact() {
     for (name, blocks, flags) in sets() {
@@ -80,7 +80,7 @@ fn search_is_exact() {
     }
 }
 
-/// A block takes a byte, where another does not begin in the same quantum; then the page has separators.
+/// A block takes one byte, unless another block begins in the same quantum; then the page has separators.
 #[test]
 fn pages_are_small() {
     let each = |blocks: &[Block]| pages(blocks).bytes.len() as f64 / blocks.len() as f64;
@@ -122,7 +122,7 @@ fn golden() {
     golden.check();
 }
 
-/// Every check has bytes that trip it, whatever the checksum says.
+/// Every check has bytes that trip it, even under a right checksum.
 #[test]
 fn malformed_pages_are_refused() {
     let few = pages(&blocks([0x10, 0x52, 0x90, 0xff].into_iter(), &[4096, 512])).bytes;
@@ -159,7 +159,7 @@ fn malformed_pages_are_refused() {
     assert_eq!(many.len(), UNIT_BYTES);
 }
 
-/// No damaged page makes search or extents leave its bytes.
+/// No damaged page makes a search or an extent leave its bytes.
 #[test]
 fn damaged_pages_never_panic() {
     for (_, blocks, _) in sets() {
@@ -181,7 +181,7 @@ fn damaged_pages_never_panic() {
     }
 }
 
-/// A key of a quantum is of no earlier one than a key before it, and of all there are.
+/// A greater key is never in an earlier quantum, and the number of quanta saturates.
 #[test]
 fn quanta_ascend() {
     let quanta = Quanta::of_block(35, [0, 1 << 50]);
@@ -191,8 +191,7 @@ fn quanta_ascend() {
     assert_eq!(Quanta::of_block(1, [0, 0]).of(head(&[255; 8])) >> 60, 15, "as many as there can be");
 }
 
-/// Of changed pages, those that pass the check are searched alike with samples and without, and within their
-/// blocks.
+/// Changed pages that pass the check give the same answers with samples and without, within their blocks.
 #[test]
 fn crafted_pages_are_harmless() {
     let mut state = 0x1234_5678_9abc_def1u64;

@@ -1,5 +1,5 @@
-//! Bloom pages: a key's bits are anywhere in its page, which errs least for the bits and touches a line a
-//! probe.
+//! Bloom pages: a key's bits are anywhere in its page. This has the fewest false positives for the bits, and
+//! reads one line for each probe.
 //!
 //! ```text
 //! for each probe: m := m × 0x9e3779b97f4a7c15, bit = (m × bits) >> 64
@@ -9,7 +9,7 @@
 
 use super::places::{GOLDEN, LINE_BYTES, PROBES_MAX, below, mix};
 
-/// ln 2 × 1000: probes a bit at the optimum.
+/// ln 2 × 1000: probes for each bit at the optimum.
 const PROBES_PER_MILLION: u64 = 693;
 
 /// The best number of probes for the bits: bits × ln 2, rounded.
@@ -31,12 +31,12 @@ pub(super) fn may_contain(page: &[u8], hash: u64, probes: u8) -> bool {
     }
 }
 
-/// Where the line of a key's first bit begins in its page.
+/// Offset in the page of the line with a key's first bit.
 pub(super) fn first_line_at(hash: u64, lines: usize) -> usize {
     (below(mix(hash).wrapping_mul(GOLDEN), lines as u64) as usize + 1) * LINE_BYTES
 }
 
-/// Sets a key's bits among the first `bits` of `bytes`, which has so many.
+/// Sets a key's bits among the first `bits` bits of `bytes`, which must have that many.
 pub(super) fn set(bytes: &mut [u8], bits: u64, hash: u64, probes: u8) {
     let mut mixed = mix(hash);
     for _ in 0..probes {
@@ -46,7 +46,7 @@ pub(super) fn set(bytes: &mut [u8], bits: u64, hash: u64, probes: u8) {
     }
 }
 
-/// Whether a key's bits are set among the first `bits` of `bytes`, which has so many.
+/// Whether a key's bits are set among the first `bits` bits of `bytes`, which must have that many.
 #[inline]
 pub(super) fn are_set(bytes: &[u8], bits: u64, hash: u64, probes: u8) -> bool {
     let mut mixed = mix(hash);

@@ -1,6 +1,6 @@
-//! Column pages: the filters of the runs of a node of a trie side by side, each over a small part of all
-//! places, a column. One page answers for the slice it belongs to and for older runs of its node, so that a
-//! get reads one filter page a node (LSM-trie's clustered Bloom filters, Wu et al., ATC 2015).
+//! Column pages: the filters of several runs of a node of a trie, side by side. Each filter covers a small
+//! range of places, a column. One page answers for its own slice and for older runs of its node. So a get
+//! reads one filter page for each node (LSM-trie's clustered Bloom filters, Wu et al., ATC 2015).
 //!
 //! ```text
 //! offset size name: meaning
@@ -16,12 +16,12 @@
 //!        a column: u16 items a run, 65535 if they are not told; then the bits of each run, whole bytes
 //!        zero to the end of the page
 //! ```
-//! A column is named by the first `bits` bits of a stored key. A slice has pages from the column of its first
-//! key on, each of so many columns but the last. Bits of a run's filter in a column: items × thousandths /
-//! 1000, rounded up to bytes, filled as those of a Bloom page are.
+//! The first `bits` bits of a stored key name its column. The pages of a slice begin at the column of its
+//! first key; each page but the last has the same number of columns. Bits of a run's filter in a column:
+//! items × thousandths / 1000, rounded up to bytes, and filled like those of a Bloom page.
 //!
-//! Runs are named by uid, which no two files share, so that a page never speaks for a run that it has not
-//! seen: a name that the pile of a node has not any more is passed over.
+//! A run is named by a file uid, and no two files share a uid. So a page never answers for a run that it does
+//! not contain. Readers skip the name of a run that the node no longer has.
 
 use crate::base::codec::{Malformed, Reader};
 use crate::base::key::head;
@@ -36,17 +36,17 @@ const RUNS_AT: usize = 24;
 const RUN_BYTES: usize = 16;
 const END_BYTES: usize = 2;
 const COUNT_BYTES: usize = 2;
-/// Runs that a page can speak for.
+/// Maximum number of runs in a page.
 pub(crate) const COLUMN_RUNS_MAX: usize = 64;
 const COLUMNS_MAX: usize = 255;
-/// In place of a number of items: the filter is left out.
+/// Stored in place of a number of items: the filter is left out.
 const UNTOLD: u16 = u16::MAX;
-/// Bits of a column's name, at most: fewer than a head has, and as many as a route and some more.
+/// Maximum bits of a column's name: fewer than a head has, and some more than a route.
 const BITS_MAX: u8 = 56;
-/// A longer filter of one run in one column is left out.
+/// Longest filter of one run in one column. A longer one is left out.
 const FILTER_BYTES_MAX: usize = 1024;
 
-/// How the places of a slice are divided into columns, and columns into pages; zero without column pages.
+/// The division of a slice's places into columns, and of columns into pages; zero without column pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct ColumnShape {
     pub(crate) bits: u8,
@@ -66,8 +66,8 @@ impl ColumnShape {
         head(stored).checked_shr(64 - u32::from(self.bits)).unwrap_or(0)
     }
 
-    /// The page of a slice beginning at `min` that has the column of a key, and which of its columns it is.
-    /// Of a key that comes before it or behind its last, no page of the slice.
+    /// The page with a key's column, and the column's index in the page, for a slice that begins at `min`.
+    /// For a key before the first or behind the last one, the page's number is not one of the slice's.
     #[inline]
     pub(crate) fn place(&self, min: &[u8], stored: &[u8]) -> (u64, usize) {
         let number = self.column(stored).wrapping_sub(self.column(min));
@@ -76,17 +76,17 @@ impl ColumnShape {
     }
 }
 
-/// A run whose filters a page has.
+/// A run with filters in a page.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct ColumnRun {
-    /// Uid of the file of its first table, and the table's index; zeros for the slice's own.
+    /// Uid of the file of its first table, and the table's index; zeros for the slice's own run.
     pub(crate) name: (u64, u32),
     pub(crate) millibits: u16,
     pub(crate) probes: u8,
 }
 
 impl ColumnRun {
-    /// The slice's own, of so many bits an item.
+    /// The slice's own run, with filters of `millibits` thousandths of a bit for each item.
     pub(crate) fn own(millibits: u32, probes: u8) -> ColumnRun {
         let probes = if probes > 0 { probes.min(PROBES_MAX) } else { bloom::probes(millibits) };
         ColumnRun { name: (0, 0), millibits: millibits.clamp(1, 60_000) as u16, probes }
@@ -122,7 +122,7 @@ impl<'p> ColumnPage<'p> {
         ColumnPage { page }
     }
 
-    /// Whether a checked page is by column, as the footer says of it.
+    /// Whether a checked page is a column page.
     pub(crate) fn is_one(page: &[u8]) -> bool {
         page.get(KIND_AT) == Some(&(FilterKind::Column as u8))
     }
@@ -140,7 +140,7 @@ impl<'p> ColumnPage<'p> {
         self.u16_at(COLUMNS_AT + 2)
     }
 
-    /// What it says of one of its runs.
+    /// The description of one run.
     pub(crate) fn run(&self, number: usize) -> ColumnRun {
         let mut reader = Reader::new(self.page.get(RUNS_AT + number * RUN_BYTES..).unwrap_or_default());
         let mut read = || -> Result<ColumnRun, Malformed> {
@@ -150,7 +150,7 @@ impl<'p> ColumnPage<'p> {
         read().unwrap_or_default()
     }
 
-    /// The filters of a column, a run each; `None` where a run's is left out.
+    /// The filters of a column, one for each run; `None` if the run's filter is left out.
     pub(crate) fn filters(&self, column: usize) -> impl Iterator<Item = Option<ColumnFilter<'p>>> + use<'p> {
         let (page, runs) = (*self, if column < self.columns() { self.runs() } else { 0 });
         let ends_at = RUNS_AT + runs * RUN_BYTES;
@@ -171,8 +171,8 @@ impl<'p> ColumnPage<'p> {
         })
     }
 
-    /// Of each run, whether it may have a key of that column with this hash; `None` if the page does not
-    /// tell.
+    /// For each run, whether it may have a key of this column with this hash; `None` if the run's filter is
+    /// left out.
     pub(crate) fn tell(&self, column: usize, hash: u64) -> impl Iterator<Item = Option<bool>> + use<'p> {
         let page = *self;
         let told = move |(number, filter): (usize, Option<ColumnFilter<'_>>)| {
@@ -181,7 +181,7 @@ impl<'p> ColumnPage<'p> {
         self.filters(column).enumerate().map(told)
     }
 
-    /// Checks what follows the header that every filter page has.
+    /// Checks the bytes behind the header that every filter page has.
     pub(super) fn check(reader: &mut Reader<'_>, page: &[u8]) -> Result<(), Malformed> {
         let columns = usize::from(reader.u16("columns of a page")?);
         let runs = usize::from(reader.u16("runs of a column page")?);
@@ -217,22 +217,23 @@ impl<'p> ColumnPage<'p> {
     }
 }
 
-/// The filters of some neighbouring columns, before they are made pages.
+/// The filters of adjacent columns, before they are divided into pages.
 pub(crate) struct Columns {
     runs: Vec<ColumnRun>,
-    /// Column by column, a run each: its items, and where its bits begin in `bytes`.
+    /// Items, and offset in `bytes` of the bits, for each run of each column in turn.
     filters: Vec<(u16, u32)>,
     bytes: Vec<u8>,
 }
 
 impl Columns {
-    /// None yet, of these runs, the slice's own first.
+    /// No columns yet, for these runs; the slice's own run comes first.
     pub(crate) fn new(mut runs: Vec<ColumnRun>) -> Columns {
         runs.truncate(COLUMN_RUNS_MAX);
         Columns { runs, filters: Vec::new(), bytes: Vec::new() }
     }
 
-    /// Adds the own filter of the next column, of items with these hashes; those of older runs follow.
+    /// Adds the slice's own filter of the next column, over items with these hashes. Those of older runs
+    /// follow.
     pub(crate) fn add_own(&mut self, hashes: &[u64]) {
         let (own, at) = (self.runs[0], self.bytes.len());
         let items = u16::try_from(hashes.len()).unwrap_or(UNTOLD);
@@ -246,7 +247,7 @@ impl Columns {
         self.push(items, at);
     }
 
-    /// Adds that of the next older run in the same column.
+    /// Adds the filter of the next older run in the same column.
     pub(crate) fn add(&mut self, filter: Option<ColumnFilter<'_>>) {
         let at = self.bytes.len();
         let run = self.runs[self.filters.len() % self.runs.len()];
@@ -262,7 +263,7 @@ impl Columns {
         self.filters.push((items, u32::try_from(at).expect("filters of a slice are below 4 GiB")));
     }
 
-    /// Appends the pages, not sealed, and returns their shape. `bits`: of the columns' names.
+    /// Appends the pages, not sealed, and returns their shape. `bits`: bits of the columns' names.
     pub(crate) fn build(mut self, bits: u8, out: &mut Vec<u8>) -> FilterShape {
         let runs = self.runs.len();
         debug_assert!(self.filters.len().is_multiple_of(runs) && !self.filters.is_empty());
@@ -286,7 +287,7 @@ impl Columns {
         shape
     }
 
-    /// Bytes of a column; of one that no page has room for, after its longest filters were left out.
+    /// Bytes of a column. If the column does not fit a page, its longest filters are left out first.
     fn fit(&mut self, column: usize) -> usize {
         let (runs, room) = (self.runs.len(), page_room(self.runs.len()) - END_BYTES);
         let filters = &mut self.filters[column * runs..(column + 1) * runs];
@@ -335,18 +336,18 @@ impl Columns {
     }
 }
 
-/// What a page of so many runs has for columns and their ends.
+/// Bytes of a page for columns and their ends, with this number of runs.
 fn page_room(runs: usize) -> usize {
     PAGE_BYTES - RUNS_AT - runs * RUN_BYTES
 }
 
-/// The most columns a page, the same for all pages, with which every page has room.
+/// The greatest number of columns a page, equal for all pages, with which every page fits.
 fn columns_a_page(sizes: &[usize], room: usize) -> usize {
     let fits = |count: usize| {
         sizes.chunks(count).all(|page| page.iter().map(|size| size + END_BYTES).sum::<usize>() <= room)
     };
     let all: usize = sizes.iter().map(|size| size + END_BYTES).sum();
-    // No more can fit into an average page.
+    // An average page has room for no more.
     let most = (room * sizes.len() / all.max(1)).clamp(1, COLUMNS_MAX).min(sizes.len());
     (1..=most).rev().find(|count| fits(*count)).unwrap_or(1)
 }

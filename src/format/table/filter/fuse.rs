@@ -1,5 +1,5 @@
-//! Binary fuse pages: a key's fingerprint of 8 bits is the xor of three bytes, in three lines. An absent key
-//! is taken for one with probability 1/256.
+//! Binary fuse pages: a key's 8-bit fingerprint is the xor of three bytes, in three lines. The false positive
+//! rate is 1/256.
 //!
 //! ```text
 //! offset size what
@@ -12,11 +12,11 @@
 //! slot 1 = third + (f × third) >> 64;  slot 2 = 2 × third + (f × 0x9e3779b97f4a7c15 × third) >> 64
 //! fingerprint = f & 255
 //! ```
-//! Graf and Lemire, "Binary fuse filters: fast and smaller than xor filters", 2022: three hashes, peeling, a
-//! new seed when peeling ends early. As large as a page a filter is best with segments of a third, the one
-//! window of their "Xor filters" of 2020: overlapping windows pay off from 100,000 keys on. The seed in each
-//! line is ours: a query learns it where it looks anyway, so that pages have seeds of their own and it
-//! touches three lines.
+//! Source: Graf and Lemire, "Binary fuse filters: fast and smaller than xor filters", 2022: three hashes,
+//! peeling, and a new seed if peeling fails. For a filter of a page's size, segments of a third are best, as
+//! in their "Xor filters" of 2020; overlapping segments pay off from 100,000 keys on. The seed in each line
+//! is our change: a query finds the seed in a line that it reads anyway. So each page has its own seed, and a
+//! query reads three lines.
 
 use crate::base::codec::{Malformed, Reader};
 
@@ -28,28 +28,28 @@ pub(super) const PROBES: u8 = 3;
 const SLOTS_PER_LINE: usize = LINE_BYTES - 1;
 const THIRD_PER_LINE: usize = SLOTS_PER_LINE / 3;
 const SLOTS_PER_PAGE: usize = SLOTS_PER_LINE * LINES_PER_PAGE;
-/// Keys of a page on the average of many: so that one four standard deviations above it still peels.
+/// Mean keys of a page in a filter of many pages. A page with four standard deviations more still peels.
 pub(super) const KEYS_PER_PAGE: u64 = SLOTS_PER_PAGE as u64 * 76 / 100;
-/// Times that a filter with pages too full is made with more of them.
+/// Maximum number of rebuilds with more pages, if a page is too full.
 const GROWTHS_MAX: u32 = 3;
 
-/// A page in the making: what peeling needs of its slots and keys.
+/// Working memory for building one page.
 #[derive(Default)]
 struct Peeling {
-    /// How many keys a slot has left, and the xor of their numbers.
+    /// Number of keys left in each slot, and the xor of their indexes.
     counts: Vec<u16>,
     keys: Vec<u16>,
     /// Slots and fingerprint of each key.
     places: Vec<([u16; 3], u8)>,
-    /// Slots that have one key left.
+    /// Slots with one key left.
     single: Vec<u16>,
-    /// Keys with the slot that each is alone in, in the order of peeling.
+    /// Keys in the order of peeling, each with a slot that only this key was left in.
     order: Vec<(u16, u16)>,
 }
 
-/// Lines for so many keys.
+/// Lines for this number of keys.
 pub(super) fn lines(keys: u64) -> u64 {
-    // A single page: four fifths of its slots peel with one seed of two at least.
+    // A single page: with four fifths of its slots used, at least one seed of two peels.
     let lines = (keys * 5).div_ceil(4 * SLOTS_PER_LINE as u64);
     if lines <= LINES_PER_PAGE as u64 {
         return lines;
@@ -57,8 +57,8 @@ pub(super) fn lines(keys: u64) -> u64 {
     keys.div_ceil(KEYS_PER_PAGE).max(2) * LINES_PER_PAGE as u64
 }
 
-/// Appends the pages; `None`, and nothing appended, if no seeds are found for one of them. The hashes are
-/// sorted and those that are there twice removed.
+/// Appends the pages. Returns `None`, and appends nothing, if no seed works for one of them. Sorts the hashes
+/// and removes duplicates.
 pub(super) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) -> Option<FilterShape> {
     hashes.sort_unstable();
     hashes.dedup();
@@ -71,7 +71,7 @@ pub(super) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) 
         if fill(shape, hashes, &mut out[start..], &mut peeling) {
             return Some(shape);
         }
-        // A single page may have been a few units; two are a fresh start.
+        // A single page may have had only a few units; two pages are a fresh start.
         let lines = u64::from(shape.pages + shape.pages.div_ceil(16)) * LINES_PER_PAGE as u64;
         shape = FilterShape::of_lines(lines, plan);
     }
@@ -79,15 +79,15 @@ pub(super) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) 
     None
 }
 
-/// Fills all pages; false if one of them cannot be.
+/// Fills all pages. Returns `false` if one of them cannot be filled.
 fn fill(shape: FilterShape, hashes: &[u64], pages: &mut [u8], peeling: &mut Peeling) -> bool {
     let mut rest = hashes;
     for (number, page) in (0..).zip(pages.chunks_mut(shape.page_bytes as usize)) {
-        // Sorted hashes are sorted by page.
+        // Sorted hashes are sorted by page too.
         let (keys, others) = rest.split_at(rest.partition_point(|hash| shape.page(*hash) <= number));
         rest = others;
         let lines = page.len() / LINE_BYTES - 1;
-        // Fuller than this none peels, whatever the seed.
+        // A fuller page does not peel with any seed.
         let is_too_full = keys.len() * 100 > lines * SLOTS_PER_LINE * 88;
         if is_too_full || !(0..=u8::MAX).any(|seed| peeling.peel(keys, lines, seed, page)) {
             return false;
@@ -123,13 +123,13 @@ impl Peeling {
         for (key, slot) in self.order.iter().rev() {
             let (slots, fingerprint) = self.places[usize::from(*key)];
             let [one, two, three] = slots.map(|slot| page[byte_of(usize::from(slot))]);
-            // The key's own slot is zero still: those that are alone later were filled before.
+            // The key's own slot is still zero: slots of keys peeled later were filled earlier.
             page[byte_of(usize::from(*slot))] = fingerprint ^ one ^ two ^ three;
         }
         true
     }
 
-    /// Notes where the keys go.
+    /// Counts the keys of each slot.
     fn place(&mut self, keys: &[u64], lines: usize, seed: u8) {
         let slots = lines * SLOTS_PER_LINE;
         self.counts.clear();
@@ -164,12 +164,12 @@ pub(super) fn may_contain(page: &[u8], hash: u64) -> bool {
     one ^ two ^ three == fingerprint
 }
 
-/// Where the line of a key's slot 0 begins in its page.
+/// Offset in the page of the line with a key's slot 0.
 pub(super) fn first_line_at(hash: u64, lines: usize) -> usize {
     line_of(first_slot(hash, lines).0)
 }
 
-/// Slot 0 of a key, and what the others continue from.
+/// Slot 0 of a key, and the mixed hash from which the other slots continue.
 #[inline]
 fn first_slot(hash: u64, lines: usize) -> (usize, u64) {
     let mixed = mix(hash);
@@ -186,19 +186,19 @@ fn other_slots(mixed: u64, lines: usize, seed: u8) -> ([usize; 2], u8) {
     ([third + second, 2 * third + last], again as u8)
 }
 
-/// Where the line of a slot begins in its page.
+/// Offset in the page of a slot's line.
 #[inline]
 fn line_of(slot: usize) -> usize {
     (slot / SLOTS_PER_LINE + 1) * LINE_BYTES
 }
 
-/// Where a slot is in its page.
+/// Offset in the page of a slot.
 #[inline]
 fn byte_of(slot: usize) -> usize {
     line_of(slot) + slot % SLOTS_PER_LINE
 }
 
-/// Checks the lines after the header line: each has the page's seed.
+/// Checks that each line after the header line has the page's seed.
 pub(super) fn check(reader: &mut Reader<'_>, seed: u8) -> Result<(), Malformed> {
     while reader.remaining() > 0 {
         reader.bytes(SLOTS_PER_LINE, "line of a filter page")?;

@@ -1,16 +1,16 @@
-//! Cache-line Bloom pages: all bits of a key are in one line, so that a query touches one.
+//! Cache-line Bloom pages: all bits of a key are in one line, so a query reads one line.
 //!
 //! ```text
 //! line = (m × lines) >> 64
 //! for each probe: m := m × 0x9e3779b97f4a7c15, bit = m >> 55
 //! ```
-//! Bit b of a line is bit b % 64 of its little-endian word b / 64. Lines of one cache line: Putze, Sanders,
-//! Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
+//! Bit b of a line is bit b % 64 of its little-endian word b / 64. Filters of one cache line for each key are
+//! those of Putze, Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
 use super::places::{GOLDEN, LINE_BYTES, MILLI, below, mix};
 
-/// Probes for each whole number of bits a key: the fewest within 1 % of the best rate that 512-bit lines
-/// allow, Σ_i Poisson(512 / bits; i) × (1 - (1 - 1/512)^(probes × i))^probes.
+/// Number of probes for each whole number of bits a key: the fewest within 1 % of the best rate that 512-bit
+/// lines allow, Σ_i Poisson(512 / bits; i) × (1 - (1 - 1/512)^(probes × i))^probes.
 const PROBES: [u8; 25] = [1, 1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 11, 11, 11, 11, 12, 12, 12];
 
 /// The best number of probes for the bits.
@@ -45,13 +45,13 @@ pub(super) fn may_contain(page: &[u8], hash: u64, probes: u8) -> bool {
     set & 1 == 1
 }
 
-/// Where the line of a key begins in its page.
+/// Offset of a key's line in its page.
 #[inline]
 pub(super) fn line_at(hash: u64, page_bytes: usize) -> usize {
     place(hash, page_bytes).0
 }
 
-/// Where the line of a key begins in its page, and what its probes continue from.
+/// Offset of a key's line in its page, and the mixed hash from which its probes continue.
 #[inline]
 fn place(hash: u64, page_bytes: usize) -> (usize, u64) {
     let mixed = mix(hash);

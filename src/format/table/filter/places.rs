@@ -1,4 +1,4 @@
-//! Where a key belongs in a filter: what all kinds of filters compute alike.
+//! Computation of positions in a filter, shared by all kinds of filters.
 
 pub(crate) const LINE_BYTES: usize = 64;
 pub(crate) const PROBES_MAX: u8 = 16;
@@ -13,7 +13,7 @@ pub(super) fn mix(hash: u64) -> u64 {
     mixed ^ (mixed >> 33)
 }
 
-/// A place below `limit`, from the high bits of `value`.
+/// A position below `limit`, from the high bits of `value`.
 #[inline]
 pub(super) fn below(value: u64, limit: u64) -> u64 {
     ((u128::from(value) * u128::from(limit)) >> 64) as u64

@@ -1,4 +1,4 @@
-//! Filters of every kind: no key is missed, rates are what the formulas say, every check is tripped.
+//! Filters of every kind: no key is missed, false positive rates follow the formulas, every check is tripped.
 
 use super::places::mix;
 use super::*;
@@ -19,7 +19,7 @@ fn plan(kind: FilterKind, bits_per_key: u32) -> FilterPlan {
     FilterPlan { kind, ..FilterPlan::of_bits(bits_per_key) }
 }
 
-/// The filter over `inside`, checked whole, with its shape.
+/// The filter over `inside`, with its shape; all pages pass the check.
 fn built(plan: FilterPlan, inside: &[u64]) -> (FilterShape, Vec<u8>) {
     let mut pages = vec![1, 2, 3];
     let shape = build(plan, &mut inside.to_vec(), &mut pages);
@@ -36,7 +36,7 @@ fn query(shape: FilterShape, pages: &[u8], hash: u64) -> bool {
     shape.may_contain(&pages[at..at + shape.page_bytes as usize], hash)
 }
 
-/// The share of `outside` that a filter of this plan over `inside` takes for its own.
+/// The share of `outside` that passes a filter of this plan over `inside`.
 fn measured(plan: FilterPlan, inside: &[u64], outside: &[u64]) -> f64 {
     let (shape, pages) = built(plan, inside);
     assert_eq!(shape.kind, plan.kind);
@@ -45,7 +45,7 @@ fn measured(plan: FilterPlan, inside: &[u64], outside: &[u64]) -> f64 {
     positives as f64 / outside.len() as f64
 }
 
-/// The false positive rate that 512-bit lines with so many items a line allow, by the formula at
+/// The false positive rate that 512-bit lines with this number of items a line allow, by the formula at
 /// `line::PROBES`.
 fn allowed_by_lines(items_per_line: f64, probes: u8) -> f64 {
     let mut weight = (-items_per_line).exp();
@@ -92,14 +92,14 @@ fn bloom_and_fuse_err_by_their_formulas() {
     assert!(rate < 0.0045, "{rate}");
 }
 
-/// Bits in an array of any size: what a Bloom page does, and what it must not do.
+/// Bits in an array of any size, with two ways to choose them: that of a Bloom page, and double hashing.
 struct Small {
     probes: u8,
     bits: u64,
     bytes: Vec<u8>,
 }
 
-/// False positives of many filters of `keys` keys each, with `set` and `are_set` as given.
+/// False positive rate of many filters of `keys` keys each, with `set` and `are_set` as given.
 fn small_rate(
     (keys, bits_per_key): (u64, u32),
     set: fn(&mut Small, u64),
@@ -120,16 +120,16 @@ fn small_rate(
     positives as f64 / (filters * queries) as f64
 }
 
-/// The two halves of a hash by rotation, and their sums modulo the bits: Kirsch and Mitzenmacher as small
-/// filters must not use it.
+/// Double hashing: two halves of a hash by rotation, and their sums modulo the bits (Kirsch and
+/// Mitzenmacher). Small filters must not use it.
 fn doubled(small: &Small, hash: u64) -> impl Iterator<Item = usize> + use<> {
     let (start, step) = (mix(hash), mix(hash).rotate_left(31));
     let (bits, probes) = (small.bits, u64::from(small.probes));
     (0..probes).map(move |probe| (start.wrapping_add(probe.wrapping_mul(step)) % bits) as usize)
 }
 
-/// Small filters err by the formula too: at most 1.15 times at 256 keys, 1.4 times at 35. Double hashing,
-/// which the remix stands in place of, would not.
+/// Small filters follow the formula too: at most 1.15 times at 256 keys, 1.4 times at 35. Double hashing,
+/// which the remix replaces, would not.
 #[test]
 fn small_bloom_filters_err_by_the_formula() {
     for bits_per_key in [5, 8, 10, 16] {
@@ -151,7 +151,7 @@ fn small_bloom_filters_err_by_the_formula() {
     assert!(doubling > formula(16.0, 11) * 1.4, "double hashing: {doubling}");
 }
 
-/// A few keys have a page of a few lines, and no key is missed at any number of keys, of any kind.
+/// A few keys have a page of a few lines, and no key is missed at any number of keys, for every kind.
 #[test]
 fn small_filters_are_small() {
     for items in [1u64, 2, 40, 45, 46, 300, 3000, 3175, 3176, 3225, 3226, 6100] {
@@ -174,7 +174,7 @@ fn small_filters_are_small() {
     assert_eq!(FilterShape::new(3, FilterPlan::of_bits(10)).page_bytes, 512);
 }
 
-/// Keys that all lead to one page, which no fuse can hold, get a Bloom filter; keys with one hash get a fuse,
+/// Keys that all select one page, too many for a fuse, get a Bloom filter. Keys with equal hashes get a fuse,
 /// and so do many pages of keys.
 #[test]
 fn what_no_fuse_can_hold_gets_a_bloom_filter() {
@@ -195,8 +195,8 @@ fn what_no_fuse_can_hold_gets_a_bloom_filter() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// No key is missed: any number of keys, some of them twice, spread or close together, of any kind, with
-    /// any bits and probes.
+    /// No key is missed: with any number of keys, some of them duplicates, spread or close together, for
+    /// every kind, and with any bits and probes.
     #[test]
     fn no_key_is_missed(
         sizes in prop::collection::vec(0u64..3000, 0..4),
@@ -219,7 +219,7 @@ proptest! {
         }
     }
 
-    /// Whatever bytes a page is made of, checking and asking it end without a panic.
+    /// A check and a query of a page of any bytes end without a panic.
     #[test]
     fn crafted_pages_are_harmless(
         mut page in prop::collection::vec(any::<u8>(), 0..5000),
@@ -239,7 +239,7 @@ proptest! {
     }
 }
 
-/// A small filter of each kind, and of two whole pages.
+/// A small filter of each kind, and one of two whole pages.
 #[test]
 fn golden() {
     let fields = [0x0123_4567_89a0_0000, 0x7fff_ffff_fff0_0000, 0xfedc_ba98_7650_0000];
@@ -247,7 +247,7 @@ fn golden() {
         ("table_filter_small", plan(FilterKind::Line, 10)),
         ("table_filter_bloom", plan(FilterKind::Bloom, 10)),
         ("table_filter_fuse", plan(FilterKind::Fuse, 10)),
-        // So many bits a key that three need two pages.
+        // Enough bits a key that three keys need two pages.
         ("table_filter_pages", FilterPlan { probes: 6, ..plan(FilterKind::Line, 11_000) }),
     ] {
         let (shape, mut pages) = built(plan, &fields);
@@ -268,7 +268,7 @@ fn golden() {
     }
 }
 
-/// Captions one page, lines without a bit together.
+/// Captions one page, with one line for adjacent lines without a bit.
 fn caption_page(golden: &mut Golden<'_>, page: &[u8]) {
     for (caption, count) in [
         ("checksum", 4),
@@ -328,7 +328,7 @@ fn malformed_pages_are_refused() {
     }
 }
 
-/// Shapes that `new` cannot give are known.
+/// Shapes that `new` cannot return are recognized.
 #[test]
 fn malformed_shapes_are_refused() {
     let whole =

@@ -1,4 +1,4 @@
-//! Footer and tail: there and back, to the byte, and with every check tripped.
+//! Footer and tail: encoded and decoded, byte for byte, and with every check tripped.
 
 use super::*;
 use crate::base::checksum::Context;
@@ -6,7 +6,7 @@ use crate::base::place::NodeId;
 use crate::format::golden::Golden;
 use crate::format::table::seal;
 
-/// A slice of two blocks with everything, right behind the header.
+/// A slice of two blocks with all parts, directly behind the header.
 fn slice() -> SliceEntry {
     SliceEntry {
         tree: TreeId { keyspace: KeyspaceId(3), partition: PartitionId(5) },
@@ -34,7 +34,7 @@ fn slice() -> SliceEntry {
     }
 }
 
-/// A slice of one item behind it.
+/// A slice of one item behind the first slice.
 fn small() -> SliceEntry {
     SliceEntry {
         tree: TreeId { keyspace: KeyspaceId(3), partition: PartitionId(6) },
@@ -62,7 +62,7 @@ fn footer() -> Footer {
     Footer { blocks_checksum: 0x0102_0304, slices: vec![slice(), small()] }
 }
 
-/// A footer and a tail come back as they were.
+/// A footer and a tail decode to themselves.
 #[test]
 fn footers_round_trip() {
     let footer = footer();
@@ -155,8 +155,8 @@ fn footer_of_nodes() -> Footer {
     Footer { blocks_checksum: 0x0102_0304, slices: slices.collect() }
 }
 
-/// The footer of a table with slices of a trie, byte for byte. Nodes' slices ascend by their keys; none comes
-/// twice, and slices of an ordered tree are one.
+/// The footer of a table with slices of a trie, byte for byte. Slices of nodes ascend by their keys; no node
+/// may appear twice, and an ordered tree may have only one slice.
 #[test]
 fn golden_of_nodes() {
     let footer = footer_of_nodes();
@@ -178,7 +178,7 @@ fn golden_of_nodes() {
     assert_eq!(of(|slices| slices.iter_mut().for_each(|slice| slice.tree.keyspace = KeyspaceId(4))), order);
 }
 
-/// Every check of a slice has one that trips it.
+/// Every check of a slice has a slice that trips it.
 #[test]
 fn malformed_slices_are_refused() {
     type Change = fn(&mut SliceEntry);

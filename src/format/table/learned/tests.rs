@@ -1,4 +1,4 @@
-//! Learned pages: every key is in the block that its page answers, refusals, hostile bytes.
+//! Learned pages: every key is in the block that its page gives; refusals; hostile bytes.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::lab::KeyFamily;
 const ALL_CODES: [PageCode; 3] = [PageCode::Head, PageCode::Span, PageCode::Seen];
 const OPTIONS: LearnedOptions<'_> = LearnedOptions { target_bytes: 4096, error: 8, codes: &ALL_CODES };
 
-/// Keys, each with the same bytes beside.
+/// Keys, each with the same number of value bytes.
 struct Items {
     keys: Vec<Vec<u8>>,
     value_bytes: usize,
@@ -71,8 +71,8 @@ fn strangers(key: &[u8]) -> Vec<Vec<u8>> {
     vec![changed, longer, key[..key.len() / 2].to_vec(), [key, &b"~~"[..]].concat()]
 }
 
-/// Every item is in the block that the page answers. Any other key is answered a block such that all lesser
-/// items are in it or before it, and all greater ones in it or behind it.
+/// Every item is in the block that the page gives. For any other key the page gives a block such that all
+/// lesser items are in it or before it, and all greater ones in it or behind it.
 fn check_finds(items: &Items, plan: &LearnedPlan) {
     let bytes = page(items, plan);
     let learned = LearnedPage::of(&bytes);
@@ -96,7 +96,7 @@ fn check_finds(items: &Items, plan: &LearnedPlan) {
     }
 }
 
-/// Page after page of ten families, by each code alone and by the best one.
+/// Page after page of ten families, with each code alone and with the best one.
 #[test]
 fn keys_are_in_their_blocks() {
     for family in KeyFamily::ALL {
@@ -118,7 +118,7 @@ fn keys_are_in_their_blocks() {
     }
 }
 
-/// A page is filled before it ends: random keys have some 1,000 blocks a page, whose sizes vary little.
+/// A page is full before it ends: random keys have about 1,000 blocks a page, with sizes that vary little.
 #[test]
 fn pages_are_full() {
     let items = items(KeyFamily::Binary, 60_000, 3);
@@ -131,7 +131,7 @@ fn pages_are_full() {
     assert!(sizes.iter().all(|units| *units <= 12), "{sizes:?}");
 }
 
-/// Extents follow each other without gaps, over groups of blocks, and end where the units do.
+/// Extents are adjacent, over groups of blocks too, and end where the units do.
 #[test]
 fn extents_follow_each_other() {
     let items = items(KeyFamily::Decimal, 30_000, 3);
@@ -146,7 +146,7 @@ fn extents_follow_each_other() {
     }
 }
 
-/// What no model suits is refused with its reason.
+/// Keys that no model suits are refused with a reason.
 #[test]
 fn pages_are_refused() {
     let refusal = |keys: Vec<Vec<u8>>, value_bytes| {
@@ -160,23 +160,23 @@ fn pages_are_refused() {
     let options = LearnedOptions { target_bytes: 1 << 20, ..OPTIONS };
     let large = Items { keys: numbered(1000), value_bytes: 5000 };
     assert_eq!(plan(&large, None, &options).map(|_| ()), Err(Refusal::Few));
-    // Keys that part behind all positions.
+    // Keys that first differ behind all positions.
     let deep = |n: u32| [&[b'x', (n % 2) as u8], &[(n / 600) as u8; 90][..], &n.to_be_bytes()].concat();
     let mut keys: Vec<Vec<u8>> = (0..1200).map(deep).collect();
     keys.sort();
     assert!(matches!(refusal(keys, 100), Refusal::Ties { bytes } if bytes > 4096 / 2));
-    // One item in a block, and none in each fifth.
+    // One item a block, and every fifth block empty.
     assert!(matches!(refusal(numbered(2000), 5000), Refusal::EmptyBlocks { .. }));
     assert!(matches!(refusal(numbered(500), 200_000), Refusal::LongBlock { bytes: 200_006 }));
     // An error of six blocks.
     let far = LearnedOptions { error: 200, ..OPTIONS };
     let refused = plan(&items(KeyFamily::Segmented, 9000, 1), None, &far).map(|plan| plan.items());
     assert!(matches!(refused, Err(Refusal::LongBlock { bytes }) if bytes > 2 * 4096));
-    // Few blocks, so that the header counts.
+    // So few blocks that the header's bytes count.
     assert!(matches!(refusal(numbered(80), 100), Refusal::NoGain { .. }));
 }
 
-/// Values that jump over several blocks leave empty ones: a few are in the page, many are refused.
+/// Values that span several blocks leave empty blocks: a page accepts a few and refuses many.
 #[test]
 fn empty_blocks() {
     struct Jumps(Items, usize);
@@ -202,7 +202,7 @@ fn empty_blocks() {
     assert!(matches!(refused, Err(Refusal::EmptyBlocks { .. })), "{refused:?}");
 }
 
-/// A page ends before keys that tie, where it has blocks enough.
+/// A page ends before keys with equal codes, if it has enough blocks.
 #[test]
 fn pages_end_before_ties() {
     let mut items = items(KeyFamily::Hex, 30_000, 1);
@@ -222,8 +222,8 @@ fn small_page() -> (Items, Vec<u8>) {
 }
 
 proptest! {
-    /// Changed bytes never panic and never loop: a page is refused, or answers every key with one of its
-    /// blocks.
+    /// Changed bytes cause no panic and no endless loop: a page is refused, or gives one of its blocks for
+    /// every key.
     #[test]
     fn hostile_bytes(changes in proptest::collection::vec((0usize..4096, any::<u8>()), 1..6), header: bool) {
         let (items, mut bytes) = small_page();
@@ -243,7 +243,7 @@ proptest! {
         }
     }
 
-    /// Random pages of any length are refused, or answer.
+    /// Random pages of any length are refused, or give answers.
     #[test]
     fn random_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..2048), blocks in 1..40u8) {
         bytes.resize(bytes.len() / UNIT_BYTES * UNIT_BYTES, 0);
@@ -307,7 +307,7 @@ fn malformed_pages_are_refused() {
     refused(&sums, "sum in a learned page");
 }
 
-/// A page over ten blocks of some ten items.
+/// A page of ten blocks of about ten items.
 #[test]
 fn golden() {
     let keys = (0..100u32).map(|n| format!("key-{:03}", n * n / 12).into_bytes()).collect();

@@ -1,4 +1,5 @@
-//! Range tombstones of a slice: joined, searched, there and back to the byte, with every check tripped.
+//! Range tombstones of a slice: joined, searched, encoded and decoded byte for byte, with every check
+//! tripped.
 
 use super::*;
 use crate::base::checksum::Context;
@@ -20,7 +21,8 @@ fn decoded(extents: &[Vec<u8>]) -> Result<Ranges, Malformed> {
     Ok(ranges)
 }
 
-/// Ranges that touch, overlap or lie in each other become one; what has no end takes all behind it.
+/// Ranges that touch, overlap or contain each other become one; a range without an end takes all ranges
+/// behind it.
 #[test]
 fn ranges_are_joined() {
     let joined =
@@ -34,7 +36,7 @@ fn ranges_are_joined() {
     assert!(ranges(&[("", "a"), ("", "")]).iter().eq([(&b""[..], &b""[..])]));
 }
 
-/// Search agrees with a look at each range, at and around every start and end.
+/// Search agrees with a check of each range, at and around every start and end.
 #[test]
 fn search_is_exact() {
     let sets: [&[(&str, &str)]; 7] = [
@@ -43,7 +45,7 @@ fn search_is_exact() {
         &[("", "\0")],
         &[("a", "b"), ("b\0", "c"), ("cc", "ccc"), ("d", "")],
         &[("", "a"), ("k1", "k2"), ("k2\0\0", "k3")],
-        // All that is behind the first four bytes in common, and heads that are alike.
+        // Keys that differ only behind the common prefix, some of them with equal heads.
         &[("prefix-a", "prefix-b"), ("prefix-longer-1", "prefix-longer-2"), ("prefix-longer-3", "")],
         &[("prefix", "prefix\0"), ("prefix\0\0", "prefix\0\0\0\0"), ("prefix\0\0\0\0\0", "prefix-")],
     ];
@@ -75,7 +77,7 @@ fn search_is_exact() {
     }
 }
 
-/// Many ranges and the longest keys take several extents, each within its bound, and come back.
+/// Many ranges with the longest keys take several extents, each within its bound, and decode to themselves.
 #[test]
 fn extents_round_trip() {
     let mut many = Ranges::default();
@@ -147,7 +149,7 @@ fn malformed_extents_are_refused() {
         (13, 2, "used bytes of a range block"),
         (17, 255, "start of a range"),
         (19, 255, "end of a range"),
-        // The end of the first is missing, at its start, before it.
+        // The end of the first range is missing, equal to its start, or before it.
         (18, 0, "order of ranges"),
         (25, b'a', "used bytes of a range block"),
         (24, b'c', "order of ranges"),
@@ -157,7 +159,7 @@ fn malformed_extents_are_refused() {
         let mut bad = good.clone();
         bad[at] = byte;
         if (at, byte) == (25, b'a') {
-            // "a" to "ac" is well-formed, so that only a shorter extent is not.
+            // "a" to "ac" is well-formed, so only the extent's length is wrong.
             assert!(Ranges::default().decode_extent(&bad).is_ok());
             bad.extend_from_slice(&[0; UNIT_BYTES]);
         }
@@ -176,7 +178,7 @@ fn malformed_extents_are_refused() {
     assert!(claimed_bytes(&huge).is_err(), "extents are bounded");
 }
 
-/// The greatest key within an end is exact where it is short.
+/// The greatest key before an end is exact if it is short.
 #[test]
 fn last_keys() {
     assert_eq!(last_key(b"k\0"), Some(&b"k"[..]));
@@ -185,7 +187,7 @@ fn last_keys() {
     assert_eq!(last_key(b""), None);
 }
 
-/// Ranges of letters, some joined, as `push` takes them.
+/// Ranges of letters, in the order that `push` requires, some of them joined.
 fn some_ranges() -> impl proptest::strategy::Strategy<Value = Ranges> {
     use proptest::prelude::*;
     let range = (0u8..40, 1u8..8).prop_map(|(start, count)| (start, start + count));
@@ -193,7 +195,7 @@ fn some_ranges() -> impl proptest::strategy::Strategy<Value = Ranges> {
         list.sort_unstable();
         let mut ranges = Ranges::default();
         for (start, end) in list {
-            // The last letters are the end of all keys.
+            // The last letters stand for a missing end.
             let end: &[u8] = if end > 40 { &[] } else { &[end] };
             ranges.push(&[start], end);
         }
@@ -202,8 +204,8 @@ fn some_ranges() -> impl proptest::strategy::Strategy<Value = Ranges> {
 }
 
 proptest::proptest! {
-    /// The union of lists has the keys that any of them has, in as few ranges as can be; so says a look at
-    /// all of them for each range of keys.
+    /// The union of lists covers the keys that any list covers, in as few ranges as possible. A check of
+    /// every list for each range of keys confirms it.
     #[test]
     fn unions_have_what_any_list_has(lists in proptest::collection::vec(some_ranges(), 0..6)) {
         let union = Ranges::union(&lists);
@@ -234,7 +236,7 @@ proptest::proptest! {
     }
 }
 
-/// A union of many lists looks at each range some log2 of the lists' number times, not once for each list.
+/// A union of many lists reads each range about log2 of the number of lists times, not once for each list.
 #[test]
 fn a_union_of_many_lists_is_made_at_once() {
     let lists: Vec<Ranges> = (0..1000u32)
@@ -249,11 +251,11 @@ fn a_union_of_many_lists_is_made_at_once() {
         .collect();
     let union = Ranges::union(&lists);
     assert_eq!(union.count(), 50_000);
-    // Room for it was taken once.
+    // The union allocated its memory once.
     assert_eq!((union.keys.capacity(), union.ends.capacity()), (union.keys.len(), union.ends.len()));
 }
 
-/// Lists one behind the other become one; a range that goes on in the next is one.
+/// Lists in ascending order are concatenated; a range that continues in the next list becomes one range.
 #[test]
 fn lists_that_follow_each_other_are_appended() {
     let lists = [ranges(&[("a", "b"), ("c", "d")]), ranges(&[]), ranges(&[("d", "e")]), ranges(&[("x", "")])];
@@ -261,7 +263,7 @@ fn lists_that_follow_each_other_are_appended() {
     assert_eq!(all, ranges(&[("a", "b"), ("c", "e"), ("x", "")]));
 }
 
-/// A search among 60,000 ranges looks at few keys once they are indexed, however alike these begin.
+/// A search among 60,000 indexed ranges reads few keys, even if the keys share long prefixes.
 #[test]
 fn few_keys_are_compared() {
     let key = |number: u64| format!("a/beginning/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -4,10 +4,10 @@ use super::*;
 use crate::format::table::fence_build::FenceBuilder;
 use crate::lab::KeyFamily;
 
-/// Items of a block.
+/// Items in each block.
 const BLOCK_ITEMS: usize = 35;
 
-/// How a family fares.
+/// The results of one family.
 #[derive(Default)]
 struct Fared {
     pages: usize,
@@ -16,7 +16,7 @@ struct Fared {
     unsure: usize,
 }
 
-/// Each page of a slice of these keys, with its first separator and its keys.
+/// Calls `take` for each page of a slice of these keys, with the page's first separator and its keys.
 fn each_page(
     keys: &[Vec<u8>],
     block_bytes: impl Fn(usize) -> usize,
@@ -38,7 +38,7 @@ fn each_page(
     }
 }
 
-/// Keys near a key: those of other lengths, with another last byte, and with bytes that no key has.
+/// Keys near a key: with other lengths, with another last byte, and with bytes that no key has.
 fn near(key: &[u8]) -> Vec<Vec<u8>> {
     let mut changed = key.to_vec();
     let at = key.len() * 3 / 4;
@@ -82,7 +82,7 @@ fn fare(family: KeyFamily, (count, size): (usize, usize), block_bytes: impl Fn(u
     fared
 }
 
-/// Whatever a sketch says of a key, the page says too; and it is asked for few keys of most families.
+/// A sketch agrees with its page for every key, and few keys of most families need the page.
 #[test]
 fn sketches_are_never_wrong() {
     let count = if cfg!(miri) { 2000 } else { 30_000 };
@@ -106,7 +106,7 @@ fn sketches_are_never_wrong() {
     assert!(cfg!(miri) || (good[0] >= 5 && good[1] >= 6), "{good:?} of ten families");
 }
 
-/// Small pages, empty prefixes and keys, one length and many: a sketch that is made answers right.
+/// Small pages, empty prefixes and keys, one length and many: every sketch is right.
 #[test]
 fn small_pages_have_sketches_too() {
     for blocks in 1..40usize {
@@ -139,7 +139,7 @@ fn small_pages_have_sketches_too() {
     }
 }
 
-/// Places behind zeros, and bits, against a slow count.
+/// Positions behind zeros, and bits, agree with a slow count.
 #[test]
 fn bits_are_where_they_were_put() {
     let mut bytes = [0u8; 40];

@@ -1,4 +1,4 @@
-//! Whose segments are, of tables described by hand.
+//! Owners of segments, for hand-written tables.
 
 use super::*;
 use crate::base::id::{KeyspaceId, PartitionId};
@@ -34,7 +34,7 @@ fn sure(index: u32, has_ranges: bool) -> Owner {
     Owner::Slice { index, has_ranges }
 }
 
-/// A segment that has what the manifest says is that slice's; what is beside is of slices that were removed.
+/// A segment with the manifest's counts belongs to that slice. Segments beside it belong to removed slices.
 #[test]
 fn whole_slices_are_known_by_what_they_have() {
     let all = [segment(3, "a", "c"), segment(5, "a", "e"), segment(7, "b", "z")];
@@ -45,7 +45,7 @@ fn whole_slices_are_known_by_what_they_have() {
     assert_eq!(owners_of(&all, &first), [sure(0, false), Owner::Removed, Owner::Removed]);
 }
 
-/// What lacks items is known by its neighbours alone.
+/// A segment that lacks items is identified only by its neighbours.
 #[test]
 fn parts_of_slices_are_known_by_their_neighbours() {
     let named = [(0, slice(3, "a", "c")), (1, slice(5, "a", "e")), (2, slice(7, "a", "z"))];
@@ -57,8 +57,8 @@ fn parts_of_slices_are_known_by_their_neighbours() {
     assert_eq!(owners_of(&two, &named), [sure(0, false), Owner::Unknown, Owner::Unknown]);
 }
 
-/// Slices that are alike are not told apart, unless all are there; nor is anything of a table that the
-/// manifest does not name.
+/// Slices with equal counts cannot be distinguished, unless all are there. Segments of a table that the
+/// manifest does not name have no known owner.
 #[test]
 fn what_could_be_of_two_is_of_none() {
     let alike = [(0, slice(3, "a", "c")), (1, slice(3, "a", "c"))];

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::*;
 use crate::io::sim::SimMemory;
 
-/// A forked process is told, by memory that the fork cleared and by its id where the system has none; its
-/// maker goes on.
+/// A forked process is detected by memory that the fork cleared, or by its id where the system has no such
+/// memory. The parent is not affected.
 #[test]
 fn f18_forked_processes_are_told() {
     assert_eq!(OwnProcess::new().byte.is_some(), cfg!(target_os = "linux"));

@@ -1,6 +1,6 @@
-//! How a storage reads: past the page cache where that works, one buffer or several, to the end of the file.
+//! Reads of a storage: direct where that works, into one or several buffers, up to the end of the file.
 //!
-//! A part of `storage`, with its promises; what the file system refuses is remembered there.
+//! Part of `storage`, with its invariants. `storage` remembers a refusal of direct reads by the file system.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use super::super::super::reader::rests;
 use super::super::files::{Access, OpenFile};
 use super::{DIRECT_ALIGNMENTS, OsStorage, check_range};
 
-/// Buffers that one system call takes.
+/// Limit of buffers in one system call.
 const PARTS_COUNT_MAX: usize = 1024;
 
 impl OsStorage {
@@ -63,7 +63,7 @@ impl OsStorage {
         file.kind.traits().is_paged && alignment > 0 && place.is_multiple_of(alignment)
     }
 
-    /// The file, open for a read of these bytes.
+    /// The file's descriptor for a read of these bytes.
     pub(in crate::io::os) fn open_to_read(
         &self,
         file: FileName,
@@ -75,7 +75,7 @@ impl OsStorage {
         self.open(file, if is_direct { Access::Direct } else { Access::Buffered })
     }
 
-    /// One read: some of the bytes, none at the end of the file.
+    /// One read: returns some of the bytes, or none at the end of the file.
     fn read_some(&self, file: FileName, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize> {
         let bytes = buffers.iter().map(|buffer| buffer.len()).sum();
         let is_direct = self.is_direct(file, offset, buffers);
@@ -83,7 +83,8 @@ impl OsStorage {
         match self.retry(|| read_parts(open.descriptor(), buffers, offset)) {
             Ok(bytes) => Ok(bytes),
             Err(Errno::INVAL) if is_direct => {
-                // The device may want a larger alignment. If it is something else, the next read says it.
+                // The device may need a larger alignment. If the cause is another one, the buffered read
+                // reports it.
                 let open = self.open(file, Access::Buffered)?;
                 let read = self.retry(|| read_parts(open.descriptor(), buffers, offset));
                 let bytes = read.map_err(|errno| self.fault("read", file, offset, errno))?;

@@ -1,4 +1,4 @@
-//! What only the file system shows: modes, links, descriptors, syncs that fail.
+//! Behaviour specific to the file system: modes, links, descriptors, failed syncs.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -6,7 +6,7 @@ use super::*;
 
 struct Place {
     storage: OsStorage,
-    /// Removed at the end.
+    /// The directory is removed on drop.
     parent: tempfile::TempDir,
 }
 
@@ -32,7 +32,7 @@ fn table(number: u64) -> FileName {
     FileName::new(FileKind::Table, number)
 }
 
-/// Two hundred files through sixteen descriptors, read and written in any order.
+/// Two hundred files are read and written in mixed order through sixteen descriptors.
 #[test]
 fn many_files_through_few_descriptors() {
     let place = place(DirectIo::WhereSupported, 16);
@@ -52,7 +52,7 @@ fn many_files_through_few_descriptors() {
     }
 }
 
-/// Out of descriptors, an open closes a file that is not in use and tries again; with none to close it fails.
+/// When descriptors are short, an open closes an unused file and tries again; with none to close it fails.
 #[test]
 fn f10_short_of_descriptors() {
     let place = place(DirectIo::Off, 16);
@@ -78,7 +78,7 @@ fn f10_short_of_descriptors() {
     assert_eq!(calls_count, 1);
 }
 
-/// Nobody but the owner may look, whatever the umask of the process took away.
+/// Only the owner has access, independent of the umask.
 #[test]
 fn modes_are_the_owners_only() {
     let place = place(DirectIo::Off, 16);
@@ -91,7 +91,7 @@ fn modes_are_the_owners_only() {
     }
 }
 
-/// A symbolic link under one of our names is refused by whatever would follow it, and stays as it is.
+/// A symbolic link under one of our names is refused by each call that would follow it, and is not changed.
 #[test]
 fn symbolic_links_are_refused() {
     let place = place(DirectIo::WhereSupported, 16);
@@ -111,7 +111,7 @@ fn symbolic_links_are_refused() {
     }
 }
 
-/// A pipe or a directory under one of our names hangs nobody; a file in the directory's place is told.
+/// A pipe or a directory under one of our names blocks no call. A file in the directory's place is an error.
 #[test]
 fn what_is_no_file_is_refused() {
     let place = place(DirectIo::Off, 16);
@@ -134,7 +134,7 @@ fn what_is_no_file_is_refused() {
     assert!(matches!(nowhere.create_directory(), Err(Error::Io { .. })));
 }
 
-/// Names that are not ours are listed as foreign, also what is not text.
+/// Names that are not ours are listed as foreign, also if they are not valid text.
 #[test]
 fn foreign_names_are_listed() {
     let place = place(DirectIo::Off, 16);
@@ -149,7 +149,7 @@ fn foreign_names_are_listed() {
     assert!(list.contains(&Entry::Foreign("notes.txt".to_owned())));
 }
 
-/// After a failed sync every later one fails, through eviction and renaming, and does not reach the system.
+/// After a failed sync every later sync fails without a system call, even after eviction and renaming.
 #[test]
 fn f08_a_failed_sync_poisons_the_file() {
     let place = place(DirectIo::Off, 16);
@@ -162,7 +162,7 @@ fn f08_a_failed_sync_poisons_the_file() {
         let failed = storage.sync_by(table(1), |_| Err(errno));
         assert!(matches!(failed, Err(Error::Io { operation: "sync", .. })));
     }
-    // An interruption is not asked again either, nor is the directory's.
+    // An interrupted sync is not repeated either, nor is one of the directory.
     storage.create(table(4)).unwrap();
     for (file, errno) in [(table(4), Errno::INTR), (table(5), Errno::NOSPC), (table(6), Errno::ROFS)] {
         let calls = AtomicU32::new(0);
@@ -195,7 +195,7 @@ fn f08_a_failed_sync_poisons_the_file() {
     assert!(storage.sync_directory().is_err());
 }
 
-/// The kinds of failure a caller acts on are told apart.
+/// Each kind of failure that callers handle has its own error.
 #[test]
 fn failures_are_told_apart() {
     let place = place(DirectIo::Off, 16);
@@ -210,7 +210,7 @@ fn failures_are_told_apart() {
     assert!(matches!(fault(Errno::IO), Error::Io { operation: "write", .. }));
 }
 
-/// A file system that refuses direct reads is asked for larger alignments, then not at all; reads go on.
+/// After a refused direct read, larger alignments are tried, then buffered reads; no read fails.
 #[test]
 fn direct_reads_are_given_up_step_by_step() {
     let place = place(DirectIo::WhereSupported, 16);
@@ -244,7 +244,7 @@ fn direct_reads_are_given_up_step_by_step() {
     assert!(!storage.direct_io());
 }
 
-/// Everything a store needs comes from one call, and works.
+/// `Env::os` makes a complete, working environment.
 #[test]
 fn an_environment_is_made() {
     let parent = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ fn an_environment_is_made() {
     env.threads.join();
 }
 
-/// What short writes behind each other leave mapped of files of this process.
+/// Looks for mappings of the file after short consecutive writes: only logs are mapped, and only if allowed.
 #[cfg(target_os = "linux")]
 #[test]
 fn only_logs_are_mapped_and_only_where_allowed() {
@@ -289,7 +289,7 @@ fn only_logs_are_mapped_and_only_where_allowed() {
     assert!(!is_mapped(true, FileKind::Table));
 }
 
-/// Who may read a file and does not own it reads it all the same, past the page cache too.
+/// A user with read permission who is not the owner can read a file, also with direct reads.
 #[cfg(target_os = "linux")]
 #[test]
 fn files_of_others_are_read() {
@@ -300,20 +300,20 @@ fn files_of_others_are_read() {
     place.storage.sync(table(1)).unwrap();
     let nobody = rustix::fs::Uid::from_raw(65_534);
     if rustix::fs::chown(place.path(&table(1).to_string()), Some(nobody), None).is_err() {
-        // Only root gives files away.
+        // Only root can change a file's owner.
         return;
     }
     let read = || {
         let mut own = capabilities(None).unwrap();
         own.effective.remove(CapabilitySet::FOWNER);
-        // Of this thread alone.
+        // This affects only this thread.
         set_capabilities(None, own).unwrap();
         let flags = OFlags::RDONLY | OFlags::NOATIME;
         let refused = rustix::fs::open(place.path(&table(1).to_string()), flags, Mode::empty());
         assert_eq!(refused.unwrap_err(), Errno::PERM);
         let mut memory = [0u8; 8192];
         let at = memory.as_ptr().align_offset(4096);
-        // A whole page goes past the cache, a part of one through it.
+        // A read of a whole page is direct, a shorter one goes through the page cache.
         for range in [at..at + 4096, at..at + 4095] {
             let page = &mut memory[range];
             assert_eq!(place.storage.read(table(1), 0, page).unwrap(), page.len());

@@ -1,4 +1,4 @@
-//! What a crash keeps, loses and tears; what plans do; that a seed decides everything.
+//! Durable, lost and torn state after a crash; the effects of plans; determinism by seed.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -33,15 +33,15 @@ fn after_power_cuts(disk: &SimDisk) -> Vec<Option<Vec<u8>>> {
     (0..SEEDS_COUNT).map(cut).collect()
 }
 
-/// Counts how many of `all` are so, and asserts that some are.
+/// Asserts that `is_so` holds for some of `all`, and returns their number.
 fn some<T>(all: &[T], what: &str, is_so: impl Fn(&T) -> bool) -> usize {
     let count = all.iter().filter(|one| is_so(one)).count();
     assert!(count > 0, "never {what}");
     count
 }
 
-/// What was synced survives every power cut; an overwrite is lost, kept, cut at any byte, or torn by sectors,
-/// and what it did not touch stays.
+/// Synced bytes survive every power cut. An overwrite is lost, kept, cut at any byte, or torn by sectors, and
+/// the bytes around it stay.
 #[test]
 fn overwrites_are_lost_kept_or_torn() {
     let disk = disk_with_log(1);
@@ -72,7 +72,7 @@ fn overwrites_are_lost_kept_or_torn() {
     });
 }
 
-/// Pages go each its own way: a later one may survive without an earlier one.
+/// Pages are independent: a later write may survive without an earlier one in another page.
 #[test]
 fn pages_are_independent() {
     let disk = disk_with_log(1);
@@ -90,8 +90,8 @@ fn pages_are_independent() {
     }
 }
 
-/// Within a page, writes are applied in order: any first ones may be there without the rest, none without
-/// those before.
+/// Within a page, writes are applied in order: any prefix of the writes may survive, but no write without
+/// those before it.
 #[test]
 fn writes_within_a_page_keep_their_order() {
     let disk = disk_with_log(1);
@@ -110,8 +110,8 @@ fn writes_within_a_page_keep_their_order() {
     }
 }
 
-/// A file may have grown without its data: then zeros, noise or the bytes of a removed file stand there. What
-/// was durable before the growth stays.
+/// A file may have grown without its data. The new part then holds zeros, noise or the bytes of a removed
+/// file. Bytes that were durable before the growth stay.
 #[test]
 fn growth_may_come_without_data() {
     let disk = disk_with_log(1);
@@ -139,7 +139,7 @@ fn growth_may_come_without_data() {
     some(&all, "everything", |bytes| *bytes == whole);
 }
 
-/// Names are kept or lost each for itself until the directory is synced; then they stay.
+/// Each unsynced name is kept or lost independently; a sync of the directory makes all names durable.
 #[test]
 fn names_are_kept_or_lost() {
     let disk = disk_with_log(1);
@@ -167,7 +167,7 @@ fn names_are_kept_or_lost() {
     some(&all, "removed", |names| !names[2]);
 }
 
-/// A directory that nobody synced may be gone with everything in it.
+/// An unsynced new directory may be lost with its contents.
 #[test]
 fn a_new_directory_may_be_lost() {
     let disk = SimDisk::new(1);
@@ -185,7 +185,7 @@ fn a_new_directory_may_be_lost() {
     some(&all, "kept", |exists| *exists);
 }
 
-/// A killed process loses nothing it wrote and its lock is free; but what was not durable still is not.
+/// A killed process loses none of its writes and its lock is free. Unsynced writes are still not durable.
 #[test]
 fn a_killed_process_loses_nothing() {
     let disk = disk_with_log(1);
@@ -203,7 +203,7 @@ fn a_killed_process_loses_nothing() {
     assert_ne!(disk.boot_id(), boot_id);
 }
 
-/// The process stops at any call, before, amid or after its effect, and then nothing it does has any.
+/// The process stops at any call: before, amid or after its effect. Later calls have no effect.
 #[test]
 fn the_process_stops_at_a_call() {
     let run = |stop, index| {
@@ -226,8 +226,7 @@ fn the_process_stops_at_a_call() {
     assert!((9..=18).contains(&length));
 }
 
-/// A planned failure is answered as planned; a failed write may be there in part, and what did not fail goes
-/// on.
+/// A planned failure returns the planned error. A failed write may be partly done, and other calls go on.
 #[test]
 fn planned_failures_are_answered() {
     let writes = Select::operation(Operation::Write);
@@ -254,8 +253,8 @@ fn planned_failures_are_answered() {
     disk.create(TABLE).unwrap();
 }
 
-/// After a failed sync every later one of the process fails. What it lost is readable or not, as planned, but
-/// not durable for the next process either, until it is written again.
+/// After a failed sync every later sync by the process fails. The lost pages are readable or not, as planned.
+/// They are not durable for the next process either, until they are written again.
 #[test]
 fn a_failed_sync_poisons_and_loses() {
     for (variant, is_readable) in [(FailedSync::Readable, true), (FailedSync::Reverted, false)] {
@@ -296,8 +295,8 @@ fn a_failed_sync_poisons_and_loses() {
     disk.sync_directory().unwrap();
 }
 
-/// A full disk takes what fits, goes on overwriting, and has room again when something is removed or it is
-/// enlarged.
+/// A full disk takes the bytes that fit and still allows overwrites. It has room again when a file is removed
+/// or the capacity grows.
 #[test]
 fn a_full_disk_clears() {
     let disk = disk_with_log(1);
@@ -316,7 +315,7 @@ fn a_full_disk_clears() {
     disk.write(LOG, 20_000, &[1; 10_000]).unwrap();
 }
 
-/// A fork goes its own way.
+/// Changes of a fork do not reach its origin, nor the other way round.
 #[test]
 fn forks_share_nothing_that_changes() {
     let disk = disk_with_log(1);
@@ -330,7 +329,7 @@ fn forks_share_nothing_that_changes() {
     assert!(bytes[10..].iter().all(|byte| *byte == 1) && bytes[..10] == [3; 10]);
 }
 
-/// Files can be damaged, replaced and removed by hand, durably; foreign names are listed.
+/// A test can damage, replace and remove files durably. Foreign names are listed.
 #[test]
 fn files_can_be_damaged() {
     let disk = disk_with_log(1);
@@ -359,7 +358,7 @@ fn random_run(seed: u64) -> (Vec<Call>, Vec<Option<Vec<u8>>>) {
     for _ in 0..1000 {
         let (file, other) = (files[rng.index(4)], files[rng.index(4)]);
         let offset = rng.below(20_000);
-        // Failing is part of it.
+        // Failures are expected here.
         let _ = match rng.below(20) {
             0 => disk.create(file),
             1 => disk.rename(file, other),
@@ -401,7 +400,7 @@ fn a_seed_decides_everything() {
     }
 }
 
-/// A simulated process has all it needs, and its randomness comes from the seed.
+/// A simulated process has a complete environment, whose randomness comes from the seed.
 #[test]
 fn an_environment_is_made() {
     let disk = SimDisk::new(1);
@@ -425,6 +424,6 @@ fn tables_are_read_aligned() {
     sim_env(&disk, 5);
     let mut buffer = [0; 100];
     assert_eq!(disk.read(LOG, 3, &mut buffer).unwrap(), 100);
-    // Not a failure, which a store may pass over: a mistake.
+    // The read panics rather than fails, because a store may tolerate a failure.
     disk.read(TABLE, 512, &mut buffer).unwrap();
 }

@@ -1,9 +1,9 @@
-//! What is left of a damaged manifest.
+//! The recoverable contents of a damaged manifest.
 
 use super::*;
 use crate::format::manifest::Slice;
 
-/// Edits with a table of three slices in them; the last does not fit.
+/// Edits that add a table of three slices; the last edit does not fit.
 fn edits() -> [Vec<Change>; 5] {
     let table = Change::Table { number: 7, path: 0, uid: 1, bytes: 4096, checksum: 0 };
     let slice = |index| Change::Slice {
@@ -34,7 +34,7 @@ fn edits() -> [Vec<Change>; 5] {
     ]
 }
 
-/// A manifest of all edits that fit, and where each of them stands.
+/// A manifest of all edits that fit, and the offset of each.
 fn written() -> (Kept, Vec<usize>) {
     let (mut kept, mut starts) = (Kept::new(), Vec::new());
     for changes in &edits()[..4] {
@@ -49,7 +49,7 @@ fn rescue(kept: &Kept, header: Option<FileHeader>) -> Rescued {
     ManifestFile::rescue(&kept.storage, FILE, header).expect("readable")
 }
 
-/// All of a whole manifest is found, with its own header or with what STORE says of it.
+/// All of a whole manifest is found, with its own header or with STORE's.
 #[test]
 fn a_whole_manifest_is_found() {
     let (kept, _) = written();
@@ -66,8 +66,8 @@ fn a_whole_manifest_is_found() {
     assert_eq!(corrupt_what(ManifestFile::rescue(&kept.storage, FILE, None)), "the header checksum");
 }
 
-/// Of a damaged manifest every change is found that can be read and fits, with what was dropped and what has
-/// no place.
+/// From a damaged manifest, every change that can be read and fits is recovered, with drops and unplaced
+/// slices.
 #[test]
 fn what_is_left_is_rescued() {
     let (mut kept, starts) = written();
@@ -81,11 +81,11 @@ fn what_is_left_is_rescued() {
         kept.storage.put(FILE, &bytes);
         rescue(&kept, Some(header))
     };
-    // Without the table's edit nothing of it fits; what was removed is not missed.
+    // Without the table's edit none of its slices fit; removed slices are not missed.
     let found = with(&[1]);
     assert!(!found.is_whole && found.state.tables.is_empty() && found.unplaced.is_empty());
     assert_eq!(found.state.partitions.len(), 2);
-    // Without the partition its slices have no place, but for the one that was removed.
+    // Without the partition its slices are unplaced, except the removed one.
     let found = with(&[0]);
     assert!(!found.is_whole);
     assert!(found.unplaced.keys().eq(&[(7, 0), (7, 2)]), "{:?}", found.unplaced);
@@ -103,8 +103,7 @@ fn what_is_left_is_rescued() {
     });
 }
 
-/// An edit that says nothing more after a change that cannot be read, and one of another number, leave a
-/// manifest that is not whole.
+/// A manifest is not whole if an edit has an unreadable change or a wrong number.
 #[test]
 fn what_cannot_be_read_is_not_whole() {
     let mut kept = Kept::new();

@@ -1,4 +1,4 @@
-//! A trie beside a list of tables, each with the node and the run in which it is.
+//! A trie compared with a list of tables, each with its node and run.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use super::*;
 use crate::format::manifest;
 use crate::table::Table;
 
-/// Tables of one item each, which any node on the way of its key may have.
+/// Tables of one item each, which can lie in any node on the path of their key.
 const TABLES: usize = 72;
-/// Files that they are slices of.
+/// The number of files with these slices.
 const FILES: usize = 8;
-/// Numbers of runs in a node.
+/// Run numbers in a node.
 const RUNS: u64 = 4;
 
 /// Tables whose routes meet often: their digits are two of eight. See [`clears`].
@@ -35,7 +35,7 @@ fn pool() -> Vec<Arc<Table>> {
             })
             .collect();
         slices.sort_by(|a, b| a.items.cmp(&b.items));
-        // A range without an end is a file's last.
+        // A range without an end must be the last of a file.
         let (apart, together): (Vec<_>, Vec<_>) = slices.into_iter().partition(|slice| slice.clears);
         tables.extend(files.make(&together));
         apart.iter().for_each(|slice| tables.extend(files.make(std::slice::from_ref(slice))));
@@ -43,7 +43,7 @@ fn pool() -> Vec<Arc<Table>> {
     tables
 }
 
-/// Whether the table of that number is one of a clear: these are in the root alone.
+/// Whether the table of that number is a clear's; such tables lie in the root only.
 fn clears(number: usize) -> bool {
     number.is_multiple_of(19)
 }
@@ -51,7 +51,7 @@ fn clears(number: usize) -> bool {
 /// A table that is in the trie.
 #[derive(Clone, Debug)]
 struct Listed {
-    /// Of the pool.
+    /// Index in the pool.
     table: usize,
     spot: Spot,
     sequence: u64,
@@ -67,7 +67,7 @@ impl Linear {
         NodeId::of(one.spot.level, self.pool[one.table].min())
     }
 
-    /// A node's tables, newest run first; those of a run ascend.
+    /// A node's tables, newest run first; tables of a run ascend.
     fn pile(&self, node: NodeId) -> Vec<Vec<(u64, u32)>> {
         let mut own: Vec<&Listed> = self.list.iter().filter(|one| self.node_of(one) == node).collect();
         let newness = |one: &Listed| if node.height == 0 { one.sequence } else { one.spot.run };
@@ -95,7 +95,7 @@ impl Linear {
     }
 }
 
-/// Bits of a route that a height takes.
+/// Bits of a route for each height.
 const CHILD_BITS: usize = 3;
 
 fn names(runs: &[Run]) -> Vec<Vec<(u64, u32)>> {
@@ -107,7 +107,7 @@ fn due_bytes(node: NodeId, bytes: u64) -> u64 {
     Node { bytes, ..Node::default() }.due_bytes(node)
 }
 
-/// Piles on the way of each key, sums of each node, counts of each height: all as the list has them.
+/// Checks piles on the path of each key, sums of each node and counts of each height against the list.
 fn check(tree: &Tree, linear: &Linear) {
     let trie = tree.trie().expect("of a hashed keyspace");
     for table in &linear.pool {
@@ -124,7 +124,7 @@ fn check(tree: &Tree, linear: &Linear) {
     assert!(in_order.windows(2).all(|pair| is_before(pair[0], pair[1])), "{in_order:?}");
     let found: BTreeSet<NodeId> = trie.nodes().map(|(id, _)| id).collect();
     assert_eq!((found.len(), &found), (trie.nodes().count(), &nodes));
-    // Nodes on the way to others too.
+    // Includes nodes that only lead to others.
     let above = |node: &NodeId| {
         let first = node.first();
         (0..=node.height).map(move |height| NodeId::of(height, &first))
@@ -149,11 +149,11 @@ fn check(tree: &Tree, linear: &Linear) {
     }
 }
 
-/// What an edit does to one table.
+/// The effect of an edit on one table.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     table: usize,
-    /// Where it goes; a table that is there may go out instead.
+    /// The table's new spot; a table in the trie may be removed instead.
     spot: (usize, u64),
     removes: bool,
 }
@@ -166,7 +166,7 @@ fn touch() -> impl Strategy<Value = Touch> {
     })
 }
 
-/// Changes of an edit, which touches a table once.
+/// The changes of an edit, which touches each table once at most.
 fn changes(linear: &mut Linear, touches: &[Touch], sequence: &mut u64) -> Vec<Change> {
     let mut touched = BTreeSet::new();
     let mut changes = Vec::new();
@@ -195,8 +195,8 @@ fn changes(linear: &mut Linear, touches: &[Touch], sequence: &mut u64) -> Vec<Ch
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// After edits of many tables and of few, a trie is what a list says; the version before an edit stays as
-    /// it was.
+    /// After edits of many tables and of few, a trie equals the list; the version before an edit stays
+    /// unchanged.
     #[test]
     fn tries_are_what_a_list_says(
         first in prop::collection::vec(touch(), 0..TABLES),

@@ -1,4 +1,4 @@
-//! A run of a short range: going to the first item, from item to item and from block to block, under a pin.
+//! A run of a short range: moving to the first item, between items and between blocks, under a pin.
 //!
 //! Plain values of one call, with references that the pin keeps.
 
@@ -19,21 +19,21 @@ use super::super::batch::Batch;
 use super::super::source::BLOCK_LINES;
 use super::{Deletes, ITEM_BYTES_MAX, Stuck, Wanted};
 
-/// Items whose values are asked of the processor at once, and lines of them.
+/// Items whose values are prefetched together, and the most cache lines of them.
 const ITEMS_AHEAD: usize = 16;
 const VALUE_LINES: usize = 24;
 const LINE_BYTES: usize = 64;
-/// The block that follows is asked of the processor so many items before it is needed.
+/// The following block is prefetched this many items before it is needed.
 const NEAR_ITEMS: usize = 6;
 
-/// Where everything is looked up.
+/// The cache, and the pin that keeps its blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'p> {
     pub(super) cache: &'p Cache,
     pub(super) pin: &'p Pin,
 }
 
-/// Where a run is entered.
+/// The first block of a run in the range, before it is read.
 pub(super) struct Entry<'p> {
     run: &'p Run,
     table: usize,
@@ -44,9 +44,9 @@ pub(super) struct Entry<'p> {
 
 #[derive(Clone, Copy)]
 enum Aim {
-    /// The block that has this line of the fences.
+    /// The block in this fence line.
     Line(FenceLine),
-    /// The block that the key is looked for in.
+    /// The block in which the key is searched.
     Key,
     /// The first block in the direction.
     First,
@@ -63,16 +63,16 @@ pub(super) struct RunSource<'p> {
     pub(super) prefix: &'p [u8],
     pub(super) suffix: &'p [u8],
     rank: SuffixRank<'p>,
-    /// The block that comes next, once it was looked for.
+    /// The next block, once it was looked up.
     next: Option<Option<(BlockSpot, DataBlock)>>,
 }
 
-/// How eight bytes of a key come from its suffix in a block.
+/// The derivation of a key's rank from its suffix in a block.
 #[derive(Clone, Copy)]
 enum SuffixRank<'p> {
-    /// Behind these bytes of the block's prefix, of which there are so many bits.
+    /// The suffix follows these bytes of the block's prefix, which fill so many bits of the rank.
     Behind { head: u64, bits: u32 },
-    /// Behind this beginning of the suffix.
+    /// The suffix begins with these bytes, and the rank is taken behind them.
     After(&'p [u8]),
 }
 
@@ -87,7 +87,7 @@ impl<'p> Entry<'p> {
                 (run.position(key), Some(key))
             }
             (Bound::Included(key) | Bound::Excluded(key), Direction::Backward) => {
-                // The table whose range the key is in, or else the one before.
+                // The table whose range includes the key, or else the one before.
                 let at = run.position(key);
                 let is_in =
                     run.tables().get(at).is_some_and(|placed| !placed.table.begins_after(key, head(key)));
@@ -101,7 +101,7 @@ impl<'p> Entry<'p> {
                 of.prefetch_fence(key).map_or(Aim::Key, Aim::Line)
             }
             Some(_) => {
-                // Only range tombstones of it lie there.
+                // Only range tombstones of the table lie there.
                 table = next_table(run, table, direction)?;
                 Aim::First
             }
@@ -109,7 +109,7 @@ impl<'p> Entry<'p> {
         Some(Entry { run, table, aim, block: None, near: Near::Nothing })
     }
 
-    /// Finds the block, and asks the processor for what leads to it.
+    /// Finds the block, and prefetches its index slot in the cache.
     pub(super) fn find_block(
         &mut self,
         from: Bound<&[u8]>,
@@ -138,7 +138,7 @@ impl<'p> Entry<'p> {
 }
 
 impl<'p> RunSource<'p> {
-    /// At the first item from where the range begins; `None` if the run has none.
+    /// Positions the run at its first item in the range; `None` if the run has none.
     pub(super) fn open(
         entry: &Entry<'p>,
         from: Bound<&[u8]>,
@@ -179,7 +179,7 @@ impl<'p> RunSource<'p> {
         Ok(Some(source))
     }
 
-    /// Stands at an item of the block at hand, which it has just come to.
+    /// Goes to an item of a block that was just entered.
     fn land(&mut self, item: usize, (wanted, prefix): (&Wanted<'_>, &'p [u8]), place: Place<'p>) {
         self.prefix = self.layout.prefix(self.bytes);
         self.rank = SuffixRank::new(prefix, self.prefix);
@@ -198,7 +198,7 @@ impl<'p> RunSource<'p> {
         self.suffix = self.layout.suffix(self.bytes, item);
     }
 
-    /// Asks the processor for the values of an item and of so many behind it.
+    /// Prefetches the values of an item and of `behind` items after it.
     #[inline]
     fn bring_values(&self, item: usize, behind: usize, direction: Direction) {
         let (first, last) = match direction {
@@ -218,8 +218,8 @@ impl<'p> RunSource<'p> {
         }
     }
 
-    /// How many items of the block come in turn, the one it stands at among them: those whose rank is less
-    /// than `stop`, at most `max`.
+    /// The number of items of the block that come next, the current one included: those with a rank less than
+    /// `stop`, at most `max`.
     #[inline]
     pub(super) fn items_before(&self, stop: Option<u64>, max: usize, direction: Direction) -> usize {
         let max = max.min(self.items_left(direction) + 1);
@@ -232,7 +232,7 @@ impl<'p> RunSource<'p> {
             let rank = self.rank.of(self.layout.suffix(self.bytes, item));
             stop > if direction == Direction::Forward { rank } else { !rank }
         };
-        // In strides that grow: mostly it is one or two, or all.
+        // In growing strides: mostly the result is one, two, or all.
         let (mut known, mut stride) = (1, 1);
         while known < max {
             let far = (known + stride).min(max);
@@ -250,7 +250,7 @@ impl<'p> RunSource<'p> {
         known
     }
 
-    /// As many of so many items as have about `bytes_max` together; one at least.
+    /// The part of `count` items that has about `bytes_max` in all; at least one item.
     pub(super) fn items_within(&self, bytes_max: usize, mut count: usize, direction: Direction) -> usize {
         let bytes = |count: usize| {
             let (first, last) = match direction {
@@ -268,7 +268,7 @@ impl<'p> RunSource<'p> {
         count
     }
 
-    /// Copies so many items, the one it stands at first.
+    /// Copies `count` items from the current one on.
     pub(super) fn copy(
         &self,
         count: usize,
@@ -283,7 +283,7 @@ impl<'p> RunSource<'p> {
             let items = self.item..self.item + count;
             let all = value(items.start).start..value(items.end - 1).end;
             if !is_too_large(all.len()) {
-                // They lie one after the other; those of deletes are empty.
+                // Values are contiguous; those of deletes are empty.
                 let start = batch.add_values(&bytes[all.clone()]);
                 for item in items {
                     if layout.kind(bytes, item) == ItemKind::Put {
@@ -319,7 +319,7 @@ impl<'p> RunSource<'p> {
         self.rank.of(self.suffix)
     }
 
-    /// Goes so many items on, at most to the first of another block; `false` at the end of the run.
+    /// Moves `count` items on, at most to the first of another block; `false` at the end of the run.
     #[inline]
     pub(super) fn step(
         &mut self,
@@ -348,7 +348,7 @@ impl<'p> RunSource<'p> {
         &self.run.tables()[self.table].table
     }
 
-    /// Finds out which block of the table comes next, and asks the processor for what leads to it.
+    /// Looks up the next block of the table, and prefetches its index slot in the cache.
     fn look_for_next(&mut self, direction: Direction, place: Place<'p>) {
         let table = self.table();
         let pages = |address: &BlockAddress| place.cache.lookup(address, place.pin);
@@ -391,20 +391,20 @@ impl<'p> RunSource<'p> {
             Direction::Forward => compare(left, (self.prefix, self.suffix)).is_lt(),
             Direction::Backward => compare(left, (self.prefix, self.suffix)).is_gt(),
         };
-        // A scan says what is wrong with the file.
+        // A scan reports the damage of the file.
         if has_left && !is_beyond { Err(Stuck) } else { Ok(true) }
     }
 }
 
-/// The layout of a block of whole keys: short ranges do not go into hashed keyspaces, and a scan says what is
-/// wrong with the file of any other.
+/// The layout of a block with whole keys. Short ranges are not read from hashed keyspaces; in any other, a
+/// scan reports the damage of the file.
 fn layout_of(block: &[u8]) -> Result<Layout, Stuck> {
     let layout = Layout::of(block);
     if layout.leaves_places_out() { Err(Stuck) } else { Ok(layout) }
 }
 
 impl<'p> Place<'p> {
-    /// The block, if the cache has it.
+    /// The block, if it is cached.
     #[inline]
     fn look(self, table: &'p Table, block: &DataBlock) -> Result<&'p [u8], Stuck> {
         let address = table.address_of(block);
@@ -422,7 +422,7 @@ impl<'p> Place<'p> {
 }
 
 impl<'p> SuffixRank<'p> {
-    /// For keys of a block with this prefix, behind what most keys begin with.
+    /// For keys of a block with this prefix; the rank is taken behind the prefix that most keys share.
     fn new(expected: &'p [u8], prefix: &[u8]) -> SuffixRank<'p> {
         let shared = expected.len().min(prefix.len());
         match prefix[..shared].cmp(&expected[..shared]) {
@@ -458,7 +458,7 @@ pub(super) fn compare(one: SplitKey<'_>, other: SplitKey<'_>) -> Ordering {
     order.then_with(|| if met < rest.len() { Ordering::Greater } else { one.1.cmp(&other.1[met..]) })
 }
 
-/// Eight bytes behind what most keys begin with, as a number that is not greater for a lesser key.
+/// Eight bytes behind the prefix that most keys share, as a number that is never greater for a lesser key.
 #[inline]
 pub(super) fn rank_behind(expected: &[u8], key: &[u8]) -> u64 {
     if expected.is_empty() {
@@ -466,7 +466,7 @@ pub(super) fn rank_behind(expected: &[u8], key: &[u8]) -> u64 {
     }
     match key.strip_prefix(expected) {
         Some(rest) => head(rest),
-        // All below the prefix are equal, and all above.
+        // All keys below the prefix are equal, and all above.
         None if key < expected => 0,
         None => u64::MAX,
     }

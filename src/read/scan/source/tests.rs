@@ -1,4 +1,4 @@
-//! What a whole scan of one run of several tables asks for, block by block: each once, and in time.
+//! A whole scan of one run of several tables asks for each block once, and in time.
 
 use super::super::{Pinned, Scan};
 use super::*;
@@ -26,12 +26,12 @@ const BLOCK_ITEMS: usize = 2;
 const BLOCK_BYTES: usize = 4096;
 const TABLE_BLOCKS: usize = 700;
 
-/// When what is read apart is here.
+/// The time at which windows read apart are cached.
 #[derive(Clone, Copy, PartialEq)]
 enum Arrival {
     /// Before the scan goes on.
     AtOnce,
-    /// On its way until the scan waits for it.
+    /// In flight until the scan waits for it.
     WhenAsked,
 }
 
@@ -56,7 +56,7 @@ impl World {
         World { storage, epoch, cache, view: Arc::new(View { generations: Vec::new(), version }) }
     }
 
-    /// Every block of the run, as a scan comes to them.
+    /// Every block of the run, in the order of a scan.
     fn blocks(&self, direction: Direction) -> Vec<BlockAddress> {
         let run = self.view.version.tree(TREE).and_then(|tree| tree.run(1, 0, &[])).expect("it was added");
         let of_table = |placed: &Placed| {
@@ -149,13 +149,13 @@ impl World {
     }
 }
 
-/// What a scan asked for, by places in its order.
+/// The asks of a scan, as indexes of blocks in scan order.
 #[derive(Default)]
 struct Asked {
     missed: Vec<usize>,
-    /// With what was missed.
+    /// Together with a missing block.
     beside: Vec<usize>,
-    /// By where the scan stood.
+    /// Read apart, with the scan's position.
     windows: Vec<(usize, Vec<usize>)>,
 }
 
@@ -187,8 +187,8 @@ fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
     Change::Add { spot: Spot { level: 1, run: 0 }, placed }
 }
 
-/// Scans of runs that nothing is cached of, both ways: with room for all of them, and with so little that
-/// windows are cut to the cache's share and what was read has to go.
+/// Scans of uncached runs, both ways: with a cache for all blocks, and with one so small that windows are cut
+/// to their share and blocks are evicted.
 fn scans() -> impl Iterator<Item = (usize, Asked)> {
     let ways = [Direction::Forward, Direction::Backward];
     let ways = ways.into_iter().flat_map(|way| [(way, Arrival::AtOnce), (way, Arrival::WhenAsked)]);
@@ -198,8 +198,8 @@ fn scans() -> impl Iterator<Item = (usize, Asked)> {
     })
 }
 
-/// Every block is asked for once, whether it is missed, comes beside one that is, or is read apart, which
-/// nearly all are; never one that the scan has come to.
+/// Every block is asked for once: as a missing block, together with one, or read apart, as nearly all are. A
+/// block that the scan has reached is never asked for.
 #[test]
 fn each_block_is_asked_for_once() {
     for (_, Asked { missed, beside, windows }) in scans() {
@@ -214,8 +214,8 @@ fn each_block_is_asked_for_once() {
     }
 }
 
-/// Once it reads apart, a scan asks for the next window when it has come to the middle of the last one, and
-/// misses nothing but the first block of each table. Windows are as large as the cache's share allows.
+/// Once it reads apart, a scan asks for the next window in the middle of the last one, and misses only the
+/// first block of each table. Windows are as large as the cache's share allows.
 #[test]
 fn windows_are_asked_for_in_time() {
     for (share_bytes, Asked { missed, windows, .. }) in scans() {
@@ -236,7 +236,7 @@ fn windows_are_asked_for_in_time() {
     }
 }
 
-/// What a scan may read ahead is divided among its runs: half by their bytes, half by their number.
+/// The read-ahead of a scan is divided among its runs: half by their bytes, half by their number.
 #[test]
 fn windows_are_divided_among_runs() {
     const ALL: usize = 1 << 20;

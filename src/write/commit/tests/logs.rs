@@ -1,9 +1,9 @@
-//! Which log a commit goes on in when one is full.
+//! The choice of the next log when one is full.
 
 use super::*;
 
-/// A log that fills is followed by a longer one with the same memtable, which is made once it is half full;
-/// the memtable's seal takes all of its logs along.
+/// A log that fills is followed by a longer one with the same memtable. The longer log is made once the first
+/// is half full. Sealing the memtable seals all of its logs.
 #[test]
 fn logs_follow_each_other() {
     let least = RECORDS_FROM + 4096;
@@ -16,7 +16,7 @@ fn logs_follow_each_other() {
     (0..2).for_each(|number| world.run(&put(number)).expect("there is room"));
     assert_eq!(world.writer.wants(), wants(None, false), "less than half full");
     world.run(&put(2)).expect("there is room");
-    // Four times as long, but for the most there may be.
+    // Four times as long, limited by the maximum length.
     assert_eq!(world.writer.wants(), wants(Some(3 * least), false));
     world.put_log(2, 3 * least);
     (3..24).for_each(|number| world.run(&put(number)).expect("there is room"));
@@ -36,7 +36,7 @@ fn logs_follow_each_other() {
     }
 }
 
-/// A batch that is too long for the next log names the length that it needs.
+/// A batch too long for the next log requests the length that it needs.
 #[test]
 fn a_long_batch_names_the_log_it_needs() {
     let least = RECORDS_FROM + 4096;

@@ -1,4 +1,4 @@
-//! What an opening refuses, makes, tells and leaves.
+//! The cases an opening refuses, the files it creates, the counters it reports and the state it leaves.
 
 use super::*;
 use crate::base::error::Corrupt;
@@ -8,7 +8,7 @@ use crate::format::frames::{RECORDS_FROM, every_record, record_bytes};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::inspect::verify_in;
 
-/// The largest number that a store which is opened may have reached, and the next.
+/// The largest last sequence number that an opening accepts, and the next number, which it refuses.
 #[test]
 fn sequences_are_left() {
     let last: Sequence = SEQUENCE_MAX - (1 << 52);
@@ -38,8 +38,8 @@ fn files(disk: &Arc<SimDisk>, kind: FileKind) -> Vec<FileName> {
     of_kind.collect()
 }
 
-/// A new store is made where nothing but its own beginnings is, and only if it is to be made; its id has 128
-/// random bits.
+/// A new store is created only in a directory that is empty or holds an unfinished creation, and only if the
+/// mode creates. Its id has 128 random bits.
 #[test]
 fn stores_are_made_in_empty_places() {
     let open_as = |disk: &Arc<SimDisk>, mode| {
@@ -70,7 +70,7 @@ fn stores_are_made_in_empty_places() {
     disk.set_contents(FileName::STORE, Some(&whole));
     open(&disk).expect("the lock was given up").close().expect("no fault");
 
-    // Beginnings of a store: only what a creation leaves that is cut short.
+    // The directory of a creation that was cut short holds no other files.
     let (log, manifest) = (files(&disk, FileKind::Log)[0], FileName::new(FileKind::Manifest, 1));
     disk.set_contents(log, None);
     disk.set_contents(FileName::STORE, None);
@@ -86,7 +86,7 @@ fn stores_are_made_in_empty_places() {
     assert!(matches!(open(&disk), Err(Error::Foreign { found, .. }) if found == "notes.txt"));
 }
 
-/// A store that is open is locked; one that could not be opened is not.
+/// An open store is locked; a failed opening leaves no lock.
 #[test]
 fn a_failed_opening_leaves_no_lock() {
     let disk = SimDisk::new(1);
@@ -101,14 +101,15 @@ fn a_failed_opening_leaves_no_lock() {
     open(&disk).expect("nobody has it").close().expect("no fault");
 }
 
-/// Where the records of a log or manifest end.
+/// The offset at which the records of a log or manifest end.
 fn end_of(file: FileName, bytes: &[u8]) -> u64 {
     let header = FileHeader::decode(file, bytes, file.kind).expect("sound");
     let last = every_record(&header, bytes).pop().expect("it has records");
     last.offset + record_bytes(last.payload.len()) as u64
 }
 
-/// What an opening took is told: items and bytes of all logs, those behind a torn write, and time.
+/// An opening reports its recovery: the items and bytes of all logs, the bytes behind a torn write, and the
+/// time.
 #[test]
 fn recovery_is_counted() {
     let disk = SimDisk::new(1);
@@ -126,7 +127,7 @@ fn recovery_is_counted() {
     disk.kill(|| drop(store));
     let torn = disk.fork();
 
-    // The process dies again and again, and the log goes on.
+    // The process dies repeatedly, and the same log goes on.
     for _ in 0..3 {
         let (env, _threads) = sim_env(&disk, 5);
         let event = Event::new();
@@ -149,8 +150,8 @@ fn recovery_is_counted() {
     store.close().expect("no fault");
 }
 
-/// Has the last edit of a manifest look torn off by a power cut, and the slots as they were before it.
-/// Returns where it stands.
+/// Makes the last edit of a manifest look torn off by a power cut, with the slots as they were before it.
+/// Returns the edit's offset.
 fn tear_off(disk: &Arc<SimDisk>, manifest: FileName, before: &[u8]) -> u64 {
     let mut bytes = disk.contents(manifest).expect("it is there");
     let slots = PAGE_BYTES..RECORDS_FROM as usize;
@@ -162,8 +163,8 @@ fn tear_off(disk: &Arc<SimDisk>, manifest: FileName, before: &[u8]) -> u64 {
     edit_at
 }
 
-/// An item of a keyspace that the manifest does not name is what a drop leaves, or damage: of the manifest,
-/// if its end was torn off.
+/// A log item of a keyspace that the manifest does not name is a leftover of a drop, or damage. The damage is
+/// the manifest's if its end was torn off.
 #[test]
 fn keyspaces_that_are_missing_are_missed() {
     let disk = SimDisk::new(1);
@@ -195,7 +196,8 @@ fn keyspaces_that_are_missing_are_missed() {
     }
 }
 
-/// The same of partitions.
+/// A log item of a partition that the manifest does not name is a leftover of a drop, or damage, in the same
+/// way.
 #[test]
 fn partitions_that_are_missing_are_missed() {
     let disk = SimDisk::new(1);
@@ -203,7 +205,8 @@ fn partitions_that_are_missing_are_missed() {
     let divided = store.open_divided("d", &[], &Rule::Explicit).expect("made");
     let manifest = files(&disk, FileKind::Manifest)[0];
     let [kept, gone] = ["kept", "gone"].map(|name| store.partition(&divided, name.as_bytes()).expect("made"));
-    // The log that the manifest was rewritten with says nothing: its items may be of what was dropped before.
+    // The log present at the manifest's rewrite proves nothing: its items may belong to trees dropped before
+    // that.
     put(&store, &kept, "zero");
     store.flush().expect("no fault");
     put(&store, &gone, "dropped");
@@ -230,7 +233,8 @@ fn partitions_that_are_missing_are_missed() {
     }
 }
 
-/// An item of a partition whose number was never reserved is damage, to an opening and to a check.
+/// An item of a partition whose number was never reserved is damage, both to an opening and to a
+/// verification.
 #[test]
 fn numbers_of_partitions_are_reserved_first() {
     let disk = SimDisk::new(1);
@@ -255,7 +259,7 @@ fn numbers_of_partitions_are_reserved_first() {
     told(&finding.damage);
 }
 
-/// Who makes a partition that another has made meanwhile gets that one.
+/// A caller that makes a partition which another caller has made meanwhile gets that partition.
 #[test]
 fn partitions_are_made_once() {
     let disk = SimDisk::new(1);
@@ -291,8 +295,8 @@ fn numbers_of_keyspaces_are_reserved_first() {
     }
 }
 
-/// No more generations are in memory after an opening than there may be, however much the logs hold; what
-/// there is room for is not turned into tables.
+/// An opening never holds more generations in memory than the budget allows, however much the logs hold.
+/// Items that fit the budget are not turned into tables.
 #[test]
 fn logs_are_replayed_into_the_budget() {
     let memory =
@@ -318,8 +322,7 @@ fn logs_are_replayed_into_the_budget() {
     disk.kill(|| drop(store));
 }
 
-/// A manifest that has little room left when a store is opened is written anew, though the edit of the
-/// opening would still fit.
+/// A manifest with little room left is rewritten at open, though the edit of the opening would still fit.
 #[test]
 fn an_opening_writes_a_long_manifest_anew() {
     let disk = SimDisk::new(1);

@@ -1,4 +1,4 @@
-//! Column pages: what was put in is found, pages fit, hostile bytes do no harm.
+//! Column pages: added items are found, pages fit, hostile bytes do no harm.
 
 use super::*;
 use crate::base::checksum::Context;
@@ -11,12 +11,12 @@ use proptest::prelude::*;
 const OWN: ColumnRun = ColumnRun { name: (0, 0), millibits: 16_000, probes: 11 };
 const OLDER: ColumnRun = ColumnRun { name: (7, 3), millibits: 10_000, probes: 7 };
 
-/// Hashes that differ.
+/// Distinct hashes.
 fn hashes(column: u64, run: u64, count: u64) -> Vec<u64> {
     (0..count).map(|item| (item + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ column << 32 ^ run << 50).collect()
 }
 
-/// Pages with so many items of each of two runs in each column.
+/// Pages with these numbers of items for each of two runs in each column.
 fn pages(counts: &[[u64; 2]]) -> (FilterShape, Vec<u8>) {
     let mut single = Columns::new(vec![ColumnRun { name: (0, 0), ..OLDER }]);
     (0..counts.len()).for_each(|column| single.add_own(&hashes(column as u64, 1, counts[column][1])));
@@ -35,7 +35,7 @@ fn pages(counts: &[[u64; 2]]) -> (FilterShape, Vec<u8>) {
     (shape, out)
 }
 
-/// The page of a column and its number there.
+/// The page of a column, and the column's index in the page.
 fn page_of<'p>(shape: &FilterShape, pages: &'p [u8], column: usize) -> (ColumnPage<'p>, usize) {
     let a_page = shape.columns.a_page as usize;
     let bytes = shape.page_bytes as usize;
@@ -43,8 +43,8 @@ fn page_of<'p>(shape: &FilterShape, pages: &'p [u8], column: usize) -> (ColumnPa
 }
 
 proptest! {
-    /// Every item is told of, in whatever column, and a filter that was copied tells the same; all pages pass
-    /// the check.
+    /// Every item passes in every column, and a copied filter gives the same answers; all pages pass the
+    /// check.
     #[test]
     fn items_are_told_of(counts in proptest::collection::vec((0u64..80, 0u64..80), 1..300)) {
         let counts: Vec<[u64; 2]> = counts.into_iter().map(|(own, older)| [own, older]).collect();
@@ -63,7 +63,7 @@ proptest! {
         }
     }
 
-    /// Changed bytes do no harm: they are refused, or what is asked of them is answered somehow.
+    /// Changed bytes do no harm: the page is refused, or every query gets some answer.
     #[test]
     fn hostile_pages_are_harmless(at in 5usize..600, value in any::<u16>(), hash in any::<u64>()) {
         let (shape, mut pages) = pages(&[[30, 40]; 20]);
@@ -78,7 +78,7 @@ proptest! {
     }
 }
 
-/// Few of the keys that are not there pass: at 16 bits about 0.05 of a hundred, in a column of 35 items.
+/// Few absent keys pass: at 16 bits about 0.05 %, in a column of 35 items.
 #[test]
 fn few_absent_keys_pass() {
     let (shape, pages) = pages(&[[35, 35]; 400]);
@@ -96,7 +96,7 @@ fn few_absent_keys_pass() {
     assert!(permille[0] < 0.7 && permille[1] < 10.0, "{permille:?} of 1,000");
 }
 
-/// What does not fit into a page is left out, the longest first, and is not told of.
+/// Filters that do not fit a page are left out, the longest first, and get no answer.
 #[test]
 fn long_filters_are_left_out() {
     let mut counts = [[20, 30]; 30];
@@ -147,7 +147,7 @@ fn malformed_pages_are_refused() {
         (second_run + 15, 1, "padding of a run"),
         (ends_at, 0, "end of a column"),
         (ends_at + 1, 255, "end of a column"),
-        // More items than the page has bits of.
+        // More items than the page has bits for.
         (ends_at + 5, 1, "end of a column"),
         (511, 1, "rest of a column page"),
     ] {
