@@ -1,11 +1,11 @@
-//! The figures of docs/results/alone.md: load, reopen after a kill, cold and cached gets, absent keys, scans.
+//! Measures the figures of docs/results/alone.md: load, reopen after a kill, cold and cached gets, absent
+//! keys, scans.
 //!
 //! `cargo run --release --example measure -- DIR COMMAND ITEMS MEMORY_MIB [OPERATIONS [WARM]]`, with COMMAND
-//! one of `load` (random order, then killed without closing), `sorted` (puts in the order of the keys),
-//! `ingest` (the same items through an ingest), `reopen`, `get`, `multi` (64 keys at once, copied out),
-//! `miss`, `scan`, `iterate`.
-//! WARM other gets of present keys come first, unmeasured. Keys have 16 bytes,
-//! values 100; each value is checked. Reads go past the page cache where the file system allows, and say so.
+//! one of `load` (random order, then killed without closing), `sorted` (puts in key order), `ingest` (the
+//! same items through an ingest), `reopen`, `get`, `multi` (64 keys at once, copied out), `miss`, `scan`,
+//! `iterate`. WARM other gets of present keys come first, unmeasured. Keys have 16 bytes, values 100; each
+//! value is checked. Reads bypass the page cache if the file system allows it, and the output says so.
 
 #![expect(
     clippy::disallowed_methods,
@@ -56,12 +56,12 @@ fn main() {
     }
     run.report();
     if command == "load" {
-        // As a killed process leaves it: nothing closed, nothing synced.
+        // As after a kill: the store is not closed and not synced.
         std::process::abort();
     }
 }
 
-/// Which keys are looked up.
+/// The keys of the gets.
 #[derive(Clone, Copy, PartialEq)]
 enum Keys {
     Present,
@@ -93,13 +93,13 @@ impl Run<'_> {
         let settling = Instant::now();
         self.db.settle().unwrap();
         println!("settled after {:.1} s", settling.elapsed().as_secs_f64());
-        // A half-full memtable is left for the reopen to replay.
+        // Leaves a half-full memtable for the reopen to replay.
         for number in 0..self.items.min(150_000) {
             self.keyspace.put(key(number), value(number)).unwrap();
         }
     }
 
-    /// All keys in order, with the number of each.
+    /// All keys in order, each with its item's number.
     fn in_order(&self) -> Vec<([u8; 16], u64)> {
         let mut keys: Vec<([u8; 16], u64)> = (0..self.items).map(|number| (key(number), number)).collect();
         keys.sort_unstable();

@@ -1,12 +1,12 @@
-//! Gets of random keys by one thread that waits for none of them: the figures of docs/results/alone.md
-//! for reads that do not wait.
+//! Measures gets of random keys by one thread that does not wait for them: the figures of
+//! docs/results/alone.md for asynchronous reads.
 //!
 //! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM [IO]]`, in
 //! a directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH
 //! keys), `await` (one future after another under `trine::block_on`), `block_on` (DEPTH futures at once under
 //! it), `tokio` (the same under tokio's single-threaded runtime), `queue` (a completion queue), `turns` (one
-//! after another, DEPTH by each way in turn). WARM other
-//! gets come first, unmeasured. IO is a value of that setting. Each value is checked.
+//! after another, DEPTH by each way in turn). WARM other gets come first, unmeasured. IO is a value of that
+//! setting. Each value is checked.
 
 #![expect(
     clippy::disallowed_methods,
@@ -118,8 +118,8 @@ impl Run {
         }
     }
 
-    /// DEPTH gets one after another by a call that waits, then by futures under `trine::block_on`, then under
-    /// tokio, and again: what a device takes changes within seconds.
+    /// DEPTH gets one after another by blocking calls, then by futures under `trine::block_on`, then under
+    /// tokio, in turns: the latency of a device changes within seconds.
     fn turns(&mut self, depth: usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let all = self.left;
@@ -189,7 +189,7 @@ impl Run {
     }
 }
 
-/// Of this process, user and system.
+/// Processor time of this process, user and system.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();

@@ -1,8 +1,8 @@
-//! Measures partitions: the time to make and to drop one, by its size and by the number of partitions, and
+//! Measures partitions: the time to create and to drop one, by its size and by the number of partitions, and
 //! reads of a partition before and after others are dropped.
 //!
-//! `cargo run --release --example partitions -- DIR PARTITIONS [MEMORY_MIB]`: PARTITIONS of 1 KB are made;
-//! others of 1 KB, 1 MB and 256 MB are dropped among them; then nine of ten partitions of 20 MB are dropped.
+//! `cargo run --release --example partitions -- DIR PARTITIONS [MEMORY_MIB]`: creates PARTITIONS of 1 KB;
+//! drops others of 1 KB, 1 MB and 256 MB among them; then drops nine of ten partitions of 20 MB.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ use trine::{Db, Keyspace, Ordered, Partitioned, Partitioning};
 
 /// Items of 116 bytes in a partition of 1 KB.
 const ITEMS_FEW: u64 = 9;
-/// Gets of the rest, before and after.
+/// Gets of the remaining partition, before and after.
 const GETS: u64 = 500_000;
 
 fn main() {
@@ -81,7 +81,7 @@ fn time_drop(db: &Db, events: &Partitioned, items: u64) -> Duration {
     began.elapsed()
 }
 
-/// The slowest percent of gets of a partition, before and after nine others are dropped.
+/// Prints the 99th percentile of gets in a partition, before and after nine others are dropped.
 fn tell_reads(db: &Db) {
     const ITEMS: u64 = 180_000;
     let ten = divided(db, "ten");

@@ -1,10 +1,10 @@
-//! What a merge policy costs: one load in random order, and what the tree is like afterwards.
+//! Measures the cost of a merge policy: one load in random order, and the state of the tree afterwards.
 //!
-//! `cargo run --release --example policies -- DIR ITEMS MEMORY_MIB LEVEL0 T K Z [OVERWRITES] [hashed]`: a
-//! store is made in DIR with `level0_runs`, `size_ratio`, `runs_per_level` and `runs_in_last_level`, ITEMS
-//! are put in random order, then OVERWRITES of them anew, and 20,000 of them read. Keys have 16 bytes, values
-//! 100. One line comes out: rates are this machine's, amplifications and runs are exact. With `hashed` the
-//! keyspace is a trie, and a second line tells of it after a full merge.
+//! `cargo run --release --example policies -- DIR ITEMS MEMORY_MIB LEVEL0 T K Z [OVERWRITES] [hashed]`:
+//! creates a store in DIR with `level0_runs`, `size_ratio`, `runs_per_level` and `runs_in_last_level`, puts
+//! ITEMS in random order, overwrites OVERWRITES of them, and reads 20,000. Keys have 16 bytes, values 100.
+//! The output is one line: rates hold for this machine, amplifications and runs are exact. With `hashed` the
+//! keyspace is a trie, and a second line describes it after a full merge.
 
 #![expect(
     clippy::disallowed_methods,
@@ -99,7 +99,7 @@ fn with<K>(builder: KeyspaceBuilder<K>, [level0, ratio, above, in_last]: [u64; 4
     builder.set("runs_per_level", above).set("runs_in_last_level", in_last)
 }
 
-/// Write amplification so far, device reads of a get now, and space over live data.
+/// Write amplification so far, device reads of a get now, and space relative to live data.
 fn look(db: &Db, keyspace: &Items, items: u64) -> String {
     let before = db.stats();
     let written = before.write.key_value_bytes as f64;

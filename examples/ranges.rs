@@ -1,10 +1,10 @@
-//! Ranges of a cached store: how many a second, of 1, 10, 100 and 10,000 items.
+//! Measures range reads of a cached store: ranges a second, of 1, 10, 100 and 10,000 items.
 //!
 //! `cargo run --release --example ranges -- DIR ITEMS MEMORY_MIB [SECONDS [ONLY]]` puts the items in random
-//! order, reads ranges, settles the store and reads them again. Keys have 24 bytes, values 150, of which a
-//! byte a cache line is looked at. ONLY: part of the names of what is measured. Nothing is read from a device
-//! as long as the data fits the memory. Each is measured in some hundred pieces: a tenth of them was quicker
-//! than the time that is said first, which other programs disturb less than the median.
+//! order, reads ranges, settles the store and reads them again. Keys have 24 bytes, values 150; the example
+//! reads one byte of each cache line of a value. ONLY: a part of the names of the measurements to run. No
+//! read goes to a device if the data fits in memory. Each measurement is timed in pieces. The first time
+//! printed is their 10th percentile, which other programs disturb less than the median.
 
 #![expect(
     clippy::disallowed_methods,
@@ -44,7 +44,7 @@ fn main() {
     run.all("settled", &db);
 }
 
-/// Dense, so that the items of a range can be counted.
+/// A dense key, so that the items of a range can be counted.
 fn key(number: u64) -> [u8; 24] {
     let mut key = *b"user00000000000000000000";
     let digits = number.to_string();
@@ -64,7 +64,7 @@ impl Run<'_> {
         let stats = db.stats();
         let runs: u64 = stats.keyspaces[0].levels.iter().map(|level| level.runs).sum();
         println!("{name}: {runs} runs");
-        // Everything is in the cache then.
+        // This scan brings all items into the cache.
         assert_eq!(self.keyspace.iter().count() as u64, self.items);
         self.measure("range(a..).take(10)", 10, |from| {
             self.keyspace.range(key(from)..).take(10).map(|item| look(&item.unwrap().1)).sum()
@@ -128,7 +128,7 @@ fn walk(cursor: &mut trine::Cursor, items_max: u64) -> usize {
     sum
 }
 
-/// The sum of a byte of each cache line.
+/// The sum of one byte of each cache line.
 fn look(value: &[u8]) -> usize {
     value.iter().step_by(64).map(|byte| usize::from(*byte)).sum()
 }

@@ -1,9 +1,9 @@
-//! What a closed store takes on disk beside its keys and values, part by part.
+//! Measures the disk space of a closed store beside its keys and values, part by part.
 //!
-//! `cargo run --release --example space -- DIR [ITEMS [MEMORY_MIB]]`: a store is made in DIR, ITEMS
-//! (1,000,000) are put in random order, keys of 24 bytes and values of 150, every other one is deleted, also
-//! in random order, and the store is compacted and closed. What comes out is the same on every machine, but
-//! for which block an item is in. Values do not compress.
+//! `cargo run --release --example space -- DIR [ITEMS [MEMORY_MIB]]`: creates a store in DIR and puts ITEMS
+//! (1,000,000) in random order, with keys of 24 bytes and values of 150. Then it deletes every other item,
+//! also in random order, compacts the store and closes it. The output is the same on every machine, except
+//! for the assignment of items to blocks. Values do not compress.
 
 #![expect(
     clippy::disallowed_methods,
@@ -32,7 +32,7 @@ fn main() {
     for number in 0..items {
         keyspace.put(bytes::<KEY_BYTES>(number), bytes::<VALUE_BYTES>(!number)).unwrap();
     }
-    // Keys are in no order of their numbers.
+    // The order of keys is not that of their numbers.
     for number in (0..items).step_by(2) {
         keyspace.delete(bytes::<KEY_BYTES>(number)).unwrap();
     }
@@ -44,7 +44,7 @@ fn main() {
     report(Path::new(dir), (items / 2) * (KEY_BYTES + VALUE_BYTES) as u64, space.total_bytes);
 }
 
-/// Bytes that a number decides.
+/// Bytes derived from a number.
 fn bytes<const COUNT: usize>(number: u64) -> [u8; COUNT] {
     let (mut state, mut bytes) = (number, [0; COUNT]);
     for part in bytes.chunks_mut(8) {

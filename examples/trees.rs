@@ -1,8 +1,8 @@
-//! Measures the cost of many keyspaces in one store: load, settle, memory, gets, making, dropping, opening.
+//! Measures the cost of many keyspaces in one store: load, settle, memory, gets, creating, dropping, opening.
 //!
-//! `cargo run --release --example trees -- DIR KEYSPACES ITEMS [MEMORY_MIB [GETS]]`: ITEMS of 16 + 100 bytes
-//! are put in random order, each into the keyspace that its number says, flushed, settled, looked up at
-//! random, and the store is opened again. The same ITEMS over one keyspace is what to compare with.
+//! `cargo run --release --example trees -- DIR KEYSPACES ITEMS [MEMORY_MIB [GETS]]`: puts ITEMS of 16 + 100
+//! bytes in random order, each into the keyspace of its number, flushes, settles, gets random items, and
+//! opens the store again. The baseline is the same ITEMS in one keyspace.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use items::{key, next, value};
 use trine::{Db, Keyspace, Ordered};
 
-/// Keyspaces made and dropped for their times.
+/// Keyspaces created and dropped to measure the times.
 const MADE: u64 = 50;
 
 fn main() {

@@ -1,18 +1,18 @@
-//! The rows that the program imports: each row is an item or is told, and reading from a row's position gives
-//! the same rows again.
+//! The fuzz target for imported rows: each row is an item or is reported as bad, and reading from a row's
+//! position gives the same row again.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use trine_workload::rows::{Format, ROW_BYTES_MAX, Row, Rows, Shape};
 
-/// A file in memory, one a process.
+/// A file in memory, one for each process.
 fn path() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| PathBuf::from(format!("/dev/shm/trine-fuzz-{}", std::process::id())))
 }
 
-/// The first byte says which format and which columns, the others are the file.
+/// The first byte selects the format and the columns; the others are the file.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((shape, text)) = bytes.split_first() else { return };
     let format = [Format::Csv, Format::Tsv, Format::Jsonl][usize::from(*shape) % 3];

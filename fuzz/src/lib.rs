@@ -1,14 +1,14 @@
-//! Fuzz targets of every decoder: of the store's files, of a whole directory of them, and of the files that
+//! Fuzz targets for every decoder: of the store's files, of a whole directory of them, and of the files that
 //! the program imports.
 //!
 //! ```text
-//! cargo xtask fuzz 60                           all of them, both ways, so many seconds each
+//! cargo xtask fuzz 60                           all targets, both modes, so many seconds each
 //! TRINE_FUZZ=sealed cargo +nightly fuzz run --sanitizer none log
 //! ```
-//! Bytes are decoded as they come, or with `TRINE_FUZZ=sealed` with their checksums made right. It is a
-//! finding if a target panics, never ends, takes more memory than its input allows ([`trine_fuzz_targets`]),
-//! or if what was decoded does not come back the same. The corpus is replayed by `cargo test`
-//! (tests/corpus.rs, and the tests of rows in workload/).
+//! A target decodes the bytes unchanged, or with corrected checksums if `TRINE_FUZZ=sealed`. A finding is a
+//! panic, an endless run, more memory than the input allows ([`trine_fuzz_targets`]), or decoded data that
+//! does not survive a round trip. `cargo test` replays the corpus (tests/corpus.rs, and the tests of rows in
+//! workload/).
 
 mod import;
 
@@ -28,10 +28,10 @@ fn mode() -> Mode {
     })
 }
 
-/// One execution of the target of that name.
+/// Runs the named target on one input.
 ///
 /// # Panics
-/// If it is a finding, or there is no such target.
+/// If the input is a finding, or there is no such target.
 pub fn run(name: &str, bytes: &[u8]) {
     if name == "import" {
         return import::run(bytes);

@@ -1,4 +1,4 @@
-//! Random numbers from a seed, the same on every machine.
+//! Seeded random numbers, the same on every machine.
 
 /// SplitMix64.
 pub struct Dice(u64);

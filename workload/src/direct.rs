@@ -1,13 +1,13 @@
-//! A file that is read and written past the page cache where the file system allows.
+//! A file that is read and written past the page cache if the file system allows it.
 //!
-//! What it is not: the store's own I/O; the bench measures the device without the store.
+//! This is not the store's own I/O: the bench measures the device without the store.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What direct requests are aligned to, in memory and in the file.
+/// Alignment of direct requests in bytes, in memory and in the file.
 pub const ALIGNMENT: usize = 4096;
 
 /// A buffer whose bytes begin at a multiple of [`ALIGNMENT`].
@@ -18,7 +18,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// Zeros, so many.
+    /// A buffer of `length` zeros.
     pub fn new(length: usize) -> Aligned {
         let bytes = vec![0_u8; length + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
@@ -32,16 +32,16 @@ impl Aligned {
     }
 }
 
-/// Whether requests pass the page cache.
+/// Whether requests bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// They do.
+    /// Requests bypass the page cache.
     Direct,
-    /// The file system refuses that.
+    /// Requests use the page cache, since the file system refuses direct ones.
     Buffered,
 }
 
-/// Makes a new file; direct if the file system takes that.
+/// Creates a file; direct if the file system supports it.
 pub fn create(path: &Path) -> io::Result<(File, Mode)> {
     let buffered = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     #[cfg(target_os = "linux")]
@@ -57,7 +57,7 @@ pub fn create(path: &Path) -> io::Result<(File, Mode)> {
     Ok((buffered, Mode::Buffered))
 }
 
-/// Fills the buffer from `offset` on.
+/// Fills the buffer from the bytes at `offset`.
 pub fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     file.read_exact_at(buffer, offset)
 }

@@ -1,8 +1,8 @@
-//! Which item next: uniform, Zipf, latest, hotspot. Deterministic from the dice.
+//! Distributions that choose the next item: uniform, Zipf, latest, hotspot. Deterministic for a seed.
 //!
-//! Zipf draws ranks by rejection-inversion (Hörmann and Derflinger, 1996): exact for any count and exponent
-//! in constant memory, where YCSB's own generator approximates all but the first two ranks. The exponent, the
-//! scrambling (popular items lie anywhere, not together), latest and hotspot are YCSB's (Cooper et al.,
+//! Zipf draws ranks by rejection-inversion (Hörmann and Derflinger, 1996). It is exact for any count and
+//! exponent in constant memory; YCSB's own generator approximates all but the first two ranks. The exponent,
+//! the scrambling (popular items are spread over the keys), latest and hotspot are YCSB's (Cooper et al.,
 //! 2010).
 
 use clap::ValueEnum;
@@ -13,10 +13,10 @@ use crate::keys::Permutation;
 /// YCSB's exponent.
 pub const ZIPF_EXPONENT: f64 = 0.99;
 
-/// YCSB's hotspot: this part of the items, in percent, gets ...
+/// YCSB's hotspot: this percentage of the items ...
 const HOT_ITEMS_PERCENT: u64 = 20;
 
-/// ... this part of the operations.
+/// ... gets this percentage of the operations.
 const HOT_OPERATIONS_PERCENT: u64 = 80;
 
 /// How items are chosen.
@@ -33,7 +33,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// As arguments and results spell it.
+    /// The name in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
             Distribution::Uniform => "uniform",
@@ -53,13 +53,13 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// Chooses among `count` items; with [`Distribution::Latest`], among as many of the newest.
+    /// Chooses among `count` items; with [`Distribution::Latest`], among the `count` newest.
     pub fn new(distribution: Distribution, count: u64, seed: u64) -> Chooser {
         let zipf = Zipf::new(count, ZIPF_EXPONENT);
         Chooser { distribution, zipf, scramble: Permutation::new(count, seed) }
     }
 
-    /// An item; `now` is how many there are by now.
+    /// Chooses an item; `now` is the current number of items.
     pub fn choose(&self, now: u64, dice: &mut Dice) -> u64 {
         let count = self.zipf.count;
         match self.distribution {
@@ -78,19 +78,19 @@ impl Chooser {
     }
 }
 
-/// Ranks from 0 on; rank r comes with a probability in proportion to 1 / (r + 1) ^ exponent.
+/// Ranks from 0 on; the probability of rank r is proportional to 1 / (r + 1) ^ exponent.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     count: u64,
     exponent: f64,
     integral_first: f64,
     integral_last: f64,
-    /// Below this distance from a rank nothing is rejected.
+    /// A draw within this distance of a rank is never rejected.
     sure: f64,
 }
 
 impl Zipf {
-    /// Of `count` ranks.
+    /// A distribution over `count` ranks.
     pub fn new(count: u64, exponent: f64) -> Zipf {
         let mut zipf =
             Zipf { count: count.max(1), exponent, integral_first: 0.0, integral_last: 0.0, sure: 0.0 };
@@ -100,7 +100,7 @@ impl Zipf {
         zipf
     }
 
-    /// The next rank.
+    /// Draws a rank.
     pub fn rank(&self, dice: &mut Dice) -> u64 {
         loop {
             let drawn = self.integral_last + unit(dice) * (self.integral_first - self.integral_last);
@@ -117,7 +117,7 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// Of the density from 1 to `x`.
+    /// The integral of the density from 1 to `x`.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let scaled = (1.0 - self.exponent) * log;
@@ -132,7 +132,7 @@ impl Zipf {
     }
 }
 
-/// A number from 0 up to but not 1.
+/// A random number in [0, 1).
 pub fn unit(dice: &mut Dice) -> f64 {
     (dice.next() >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -152,7 +152,7 @@ mod tests {
         counts
     }
 
-    /// Within five standard deviations of what is expected.
+    /// Asserts that the count is within five standard deviations of the expected one.
     #[track_caller]
     fn is_near(found: u64, probability: f64) {
         let expected = probability * DRAWS as f64;
@@ -160,7 +160,7 @@ mod tests {
         assert!((found as f64 - expected).abs() <= 5.0 * deviation + 1.0, "{found} for {expected}");
     }
 
-    /// Ranks come as often as the formula says, for few items and many, and for an exponent of 1.
+    /// Rank frequencies follow the formula, for few items and many, and for an exponent of 1.
     #[test]
     fn zipf_ranks_follow_the_formula() {
         for (count, exponent) in [(1, 0.99), (2, 0.99), (1000, 0.99), (100_000, 0.99), (1000, 1.0), (50, 2.5)]
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Scrambled Zipf has the same frequencies, on items that are not the first ones.
+    /// Scrambled Zipf has the same frequencies, and the popular items are not the first ones.
     #[test]
     fn scrambling_keeps_the_frequencies() {
         let mut counts = counts(Distribution::Zipf, 1000, 1000);
@@ -191,7 +191,7 @@ mod tests {
         is_near(counts[1], 2_f64.powf(-ZIPF_EXPONENT) / sum);
     }
 
-    /// Latest prefers the newest item there is by now, also after inserts.
+    /// Latest prefers the newest item, also after inserts.
     #[test]
     fn latest_follows_the_newest() {
         let counts = counts(Distribution::Latest, 1000, 1500);
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(counts[..500].iter().sum::<u64>(), 0);
     }
 
-    /// A fifth of the items gets four fifths of the draws, each half alike within itself.
+    /// A fifth of the items gets four fifths of the draws; within each part all items are equally likely.
     #[test]
     fn hotspot_is_eighty_twenty() {
         let counts = counts(Distribution::Hotspot, 100, 100);
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(super::Chooser::new(Distribution::Hotspot, 1, 1).choose(1, &mut Dice::new(1)), 0);
     }
 
-    /// Uniform draws every item alike; the same seed draws the same items.
+    /// Uniform draws every item equally often; the same seed draws the same items.
     #[test]
     fn uniform_is_uniform_and_seeded() {
         let once = counts(Distribution::Uniform, 50, 50);

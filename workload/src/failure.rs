@@ -1,5 +1,4 @@
-//! Everything that can end a command early, with its exit code, its kind for machines and its line for
-//! people.
+//! The reasons that can end a command early, with exit code, machine-readable kind and message.
 
 use std::fmt;
 use std::io;
@@ -10,42 +9,42 @@ use serde_json::json;
 use crate::probe::Trouble;
 use crate::text::{self, json_escaped, one_line};
 
-/// Why a command ended without doing what was asked.
+/// The reason for which a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The key is not there.
+    /// The key does not exist.
     NotFound(String),
-    /// Checks of the demo, or workloads of the bench, that failed; the report has said which.
+    /// The number of failed checks of the demo, or failed workloads of the bench; the report named them.
     Check(usize),
-    /// The command line asks for something that cannot be.
+    /// The command line asks for an impossible action.
     Usage(String),
-    /// The store's own error.
+    /// An error of the store.
     Store(trine::Error),
-    /// A file other than the store's.
+    /// An error of a file outside the store.
     File {
-        /// What was done, as a verb.
+        /// The failed operation, as a verb.
         operation: &'static str,
-        /// The file, as messages call it.
+        /// The file's name in messages.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A row that cannot be an item.
     BadRow {
-        /// The file, as messages call it.
+        /// The file's name in messages.
         file: String,
-        /// The line that the row begins on, from 1.
+        /// The first line of the row, from 1.
         line: u64,
-        /// What is wrong.
+        /// The fault of the row.
         reason: String,
     },
-    /// An unfinished import does not fit what is asked now.
+    /// An unfinished import does not match the current request.
     Changed(String),
-    /// Something else the program needs, such as its own child, went wrong.
+    /// Another resource of the program, such as a child process, failed.
     Other(String),
-    /// Stopped by a signal, at a point the message names.
+    /// A signal stopped the command at the point that the message names.
     Interrupted(String),
-    /// The reader of standard output went away.
+    /// The reader of standard output closed it.
     BrokenPipe,
 }
 
@@ -78,7 +77,7 @@ impl Failure {
         }
     }
 
-    /// The word a script compares.
+    /// The error's kind, for scripts.
     pub fn kind(&self) -> &'static str {
         match self {
             Failure::BrokenPipe => "broken_pipe",
@@ -94,8 +93,8 @@ impl Failure {
         }
     }
 
-    /// One line behind `prefix`, or one JSON object, on standard error, with everything unprintable escaped;
-    /// nothing for a reader that went away.
+    /// Prints one line after `prefix`, or one JSON object, on standard error, with unprintable characters
+    /// escaped. Prints nothing if the reader of standard output closed it.
     pub fn tell(&self, json: bool, prefix: &str) {
         match self {
             Failure::BrokenPipe => {}
@@ -108,7 +107,8 @@ impl Failure {
     }
 }
 
-/// What the store says, with what its user can do about it by this program: the library tells its own calls.
+/// The store's error in terms of this program's commands, with a remedy; the library's own text names its
+/// calls.
 fn in_words_of_the_program(error: &trine::Error) -> String {
     use trine::Error;
     match error {

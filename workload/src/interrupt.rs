@@ -1,6 +1,6 @@
-//! Ctrl-C, turned into a flag that long commands look at between batches.
+//! Ctrl-C as a flag, which long commands check between batches.
 //!
-//! The first signal asks politely; a second one ends the process at once, as it would without a handler.
+//! The first signal sets the flag; a second one ends the process at once, as without a handler.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// From now on the first signal only sets the flag.
+/// Installs the handler: from now on the first signal only sets the flag.
 pub fn watch() -> Result<(), Failure> {
     ctrlc::set_handler(|| {
         if ASKED.swap(true, Ordering::Relaxed) {

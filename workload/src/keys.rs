@@ -1,32 +1,31 @@
-//! Keys and values: made from an item's number, so that every answer can be checked without a second copy.
+//! Keys and values made from an item's number, so that every answer can be checked without a second copy.
 //!
-//! A key is its number, doubled, as eight big-endian bytes, then `0` up to its length (8 at least); odd
-//! numbers are never written, so that absent keys lie between present ones. A value is a stream that its key
-//! and length decide.
+//! A key is its number, doubled, as eight big-endian bytes, then `0` up to its length (8 at least). Odd
+//! numbers are never written, so that absent keys lie between present ones. Key and length determine a value.
 //!
 //! 1. Two numbers never share a key; the order of keys is the order of numbers.
-//! 2. A value of another key, or one byte of it changed, is told with all but certainty.
+//! 2. A value of another key, or one with a changed byte, is detected almost certainly.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dice::Dice;
 
-/// How keys and values look.
+/// Sizes and compressibility of keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Length of each key, in bytes; 8 at least.
     pub key_bytes: usize,
-    /// Of each value, the part (in percent) that repeats what is before it.
+    /// Percentage of each value that repeats earlier bytes of it.
     pub compressible_percent: u64,
 }
 
 impl Shape {
-    /// The key of that number.
+    /// Writes the key of that number into `key`.
     pub fn key(&self, number: u64, key: &mut Vec<u8>) {
         self.key_of(number << 1, key);
     }
 
-    /// A key between two present ones.
+    /// Writes an absent key, the next one above the key of that number, into `key`.
     pub fn missing_key(&self, number: u64, key: &mut Vec<u8>) {
         self.key_of(number << 1 | 1, key);
     }
@@ -37,7 +36,7 @@ impl Shape {
         key.resize(self.key_bytes, b'0');
     }
 
-    /// The value of `value_bytes` that belongs to `key`.
+    /// Writes the value of `key` with `value_bytes` bytes into `value`.
     pub fn value(&self, key: &[u8], value_bytes: usize, value: &mut Vec<u8>) {
         value.clear();
         let fresh = self.fresh_bytes(value_bytes);
@@ -52,12 +51,12 @@ impl Shape {
         }
     }
 
-    /// Whether the value is the one that key and length decide.
+    /// Whether the value is the one that key and length determine.
     pub fn is_value(&self, key: &[u8], value: &[u8]) -> bool {
         let fresh = self.fresh_bytes(value.len());
         let mut dice = Dice::new(xxh3_64(key));
         let (head, tail) = value.split_at(fresh);
-        // Whole words first: this is what a benchmark does for each value that it reads.
+        // Whole words first, for speed: a benchmark checks each value that it reads.
         let (words, rest) = head.as_chunks::<8>();
         let is_head = words.iter().all(|word| u64::from_le_bytes(*word) == dice.next())
             && *rest == dice.next().to_le_bytes()[..rest.len()];
@@ -70,24 +69,26 @@ impl Shape {
     }
 }
 
-/// A random order of the numbers below a bound, in no memory: four rounds of a Feistel network over the least
-/// power of two that holds them, walked until it is below the bound: twice at most, in the mean.
+/// A random permutation of the numbers below a bound, in no memory. It applies four rounds of a Feistel
+/// network over the least power of two above the numbers, until the result is below the bound: twice at most,
+/// on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     bound: u64,
-    /// Of the parts that a number is cut into, the higher first; of odd lengths they differ by one.
+    /// Bits of the two halves of a number, the higher half first. For an odd number of bits they differ by
+    /// one.
     bits: [u32; 2],
     seed: u64,
 }
 
 impl Permutation {
-    /// Of the numbers below `bound`.
+    /// A permutation of the numbers below `bound`.
     pub fn new(bound: u64, seed: u64) -> Permutation {
         let bits = 64 - bound.max(2).saturating_sub(1).leading_zeros();
         Permutation { bound: bound.max(1), bits: [bits / 2, bits.div_ceil(2)], seed }
     }
 
-    /// Where `number`, which is below the bound, stands in the order.
+    /// The position of `number`, which is below the bound, in the permuted order.
     pub fn of(&self, number: u64) -> u64 {
         let mut walked = self.mixed(number);
         while walked >= self.bound {
@@ -100,7 +101,7 @@ impl Permutation {
         let low_bits = self.bits[1];
         let [high_mask, low_mask] = self.bits.map(|bits| (1 << bits) - 1);
         let (mut high, mut low) = (number >> low_bits, number & low_mask);
-        // Each part is mixed by the other in turn, so that neither changes its length.
+        // Each half is mixed by the other in turn, so both keep their lengths.
         for round in 0..2_u64 {
             high ^= Dice::new(self.seed ^ low ^ round << 57).next() & high_mask;
             low ^= Dice::new(self.seed ^ high ^ round << 57 ^ 1 << 56).next() & low_mask;
@@ -121,7 +122,7 @@ mod tests {
         key
     }
 
-    /// Keys are in the order of their numbers, of the length asked, and absent keys lie between them.
+    /// Keys are ordered like their numbers and have the requested length; absent keys lie between them.
     #[test]
     fn keys_are_ordered() {
         let mut missing = Vec::new();
@@ -132,7 +133,8 @@ mod tests {
         }
     }
 
-    /// Every length and share has its value; a changed byte, a cut and another key's value are told.
+    /// Values of every length and compressibility pass the check; a changed byte, a cut or the value of
+    /// another key fails.
     #[test]
     fn values_are_checked() {
         let mut value = Vec::new();
@@ -152,8 +154,8 @@ mod tests {
         }
     }
 
-    /// A permutation gives each number below its bound once, another order for another seed, and is not the
-    /// order itself.
+    /// A permutation contains each number below its bound once, differs between seeds, and is not the
+    /// identity.
     #[test]
     fn permutations_give_each_number_once() {
         for bound in [1, 2, 3, 10, 1000, 1024, 1025] {

@@ -1,12 +1,13 @@
-//! What the programs around Trine share: keys and values made from numbers, distributions, the requests of
-//! known workloads, a probe of the device, charts, rows of files, and the face of a program.
+//! The shared parts of the programs around Trine: keys and values made from numbers, distributions, requests
+//! of known workloads, a probe of the device, charts, rows of files, and the command-line frame of a program.
 //!
-//! What it is not: a part of the store, or a face of it for other programs; it promises no stable names. The
-//! program `trine`, the experiments of `trine-repro`, the comparison with other stores (`peers`) and the fuzz
-//! targets use it.
+//! This package is not a part of the store and has no stable interface. Its users are the program `trine`,
+//! the experiments of `trine-repro`, the comparison with other stores (`peers`) and the fuzz targets.
 //!
-//! 1. The same seed draws the same keys, values and requests on every machine: results can be compared.
-//! 2. Without features nothing here needs the store, so that other stores are measured by the same code.
+//! 1. The same seed gives the same keys, values and requests on every machine, so that results are
+//!    comparable.
+//! 2. Without features this package does not depend on the store, so that the same code measures other
+//!    stores.
 
 #![expect(clippy::disallowed_methods, reason = "for programs, not for the library")]
 

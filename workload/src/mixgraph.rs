@@ -1,17 +1,17 @@
-//! The workload mixgraph: gets, puts and scans as Facebook's social graph asks them (Cao et al.,
+//! The workload mixgraph: gets, puts and scans modelled on Facebook's social graph (Cao et al.,
 //! "Characterizing, Modeling, and Benchmarking RocksDB Key-Value Workloads at Facebook", FAST 2020), with the
 //! parameters that db_bench's wiki gives for `Prefix_dist`.
 //!
-//! Taken: the hotness of key ranges (a sum of two exponentials over 30 ranges), of keys within one (a power
-//! law), sizes of values and lengths of scans (generalized Pareto), the shares of the operations. Changed:
-//! the hottest key of a range is placed by a permutation instead of a hash, so that no two share a place.
-//! Left out: the sine of the request rate; requests come as fast as they are answered.
+//! Taken: the hotness of key ranges (a sum of two exponentials over 30 ranges), of keys within a range (a
+//! power law), sizes of values and lengths of scans (generalized Pareto), the shares of the operations.
+//! Changed: a permutation instead of a hash gives the position of a range's keys, so that no two share a
+//! position. Left out: the sine of the request rate; each request follows the answer to the last one.
 
 use crate::dice::Dice;
 use crate::distribution::unit;
 use crate::keys::Permutation;
 
-/// The paper's keys.
+/// Length of the paper's keys.
 pub const KEY_BYTES: usize = 48;
 
 /// Shares of the operations, in percent; the rest are scans.
@@ -36,29 +36,29 @@ const SCAN_K: f64 = 2.517;
 const SCAN_SIGMA: f64 = 14.236;
 const SCAN_ITEMS_MAX: u64 = 10_000;
 
-/// What a request asks for.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Of a present key.
+    /// A get of a present key.
     Get,
-    /// Of a present key, with a new value.
+    /// A put of a present key, with a new value.
     Put {
         /// Length of the value.
         value_bytes: u64,
     },
-    /// From a key on.
+    /// A scan from a key on.
     Scan {
-        /// Most items to read.
+        /// Limit of items to read.
         items: u64,
     },
 }
 
-/// Draws requests and the keys they are for.
+/// Draws requests and their keys.
 #[derive(Clone, Debug)]
 pub struct Mixgraph {
-    /// For each range, in the order of its hotness: the probability of it and all hotter ones.
+    /// For each range, hottest first: the cumulative probability of it and all hotter ones.
     hotness: Vec<f64>,
-    /// Which range of keys has which place in the order of hotness.
+    /// Maps the hotness rank of a range to its position among the keys.
     ranges: Permutation,
     keys_of_range: u64,
     keys: u64,
@@ -66,7 +66,7 @@ pub struct Mixgraph {
 }
 
 impl Mixgraph {
-    /// Over the keys with numbers below `keys`.
+    /// A workload over the keys with numbers below `keys`.
     pub fn new(keys: u64, seed: u64) -> Mixgraph {
         let weights: Vec<f64> = (1..=RANGES).map(|range| range_weight(range as f64)).collect();
         let sum: f64 = weights.iter().sum();
@@ -87,7 +87,7 @@ impl Mixgraph {
         }
     }
 
-    /// The number of a key.
+    /// Draws the number of a key.
     pub fn key(&self, dice: &mut Dice) -> u64 {
         let drawn = unit(dice);
         let hotter = self.hotness.partition_point(|below| *below <= drawn).min(RANGES - 1);
@@ -95,7 +95,7 @@ impl Mixgraph {
         (self.ranges.of(hotter as u64) * self.keys_of_range + self.places.of(rank)) % self.keys
     }
 
-    /// The next request.
+    /// Draws a request.
     pub fn request(&self, dice: &mut Dice) -> Request {
         match dice.below(100) {
             drawn if drawn < GETS_PERCENT => Request::Get,
@@ -109,7 +109,7 @@ fn range_weight(range: f64) -> f64 {
     RANGE_A * (RANGE_B * range).exp() + RANGE_C * (RANGE_D * range).exp()
 }
 
-/// The rank below which the part `u` of the accesses falls, by the fitted power law.
+/// The rank below which the share `u` of the accesses falls, by the fitted power law.
 fn power_inverse(u: f64) -> f64 {
     (u / KEY_A).powf(1.0 / KEY_B)
 }
@@ -127,7 +127,7 @@ fn scan_items(dice: &mut Dice) -> u64 {
     pareto(dice, SCAN_K, SCAN_SIGMA).ceil() as u64 % SCAN_ITEMS_MAX
 }
 
-/// The generalized Pareto distribution from 0 on.
+/// A draw from the generalized Pareto distribution that starts at 0.
 fn pareto(dice: &mut Dice, k: f64, sigma: f64) -> f64 {
     let u = 1.0 - unit(dice);
     sigma * (u.powf(-k) - 1.0) / k
@@ -143,7 +143,7 @@ mod tests {
         count as f64 / DRAWS as f64
     }
 
-    /// Requests come in the published shares.
+    /// Requests have the published shares.
     #[test]
     fn the_mix_is_83_14_3() {
         let (mix, mut dice) = (Mixgraph::new(1000, 1), Dice::new(1));
@@ -159,8 +159,8 @@ mod tests {
         assert!((share(puts) - 0.14).abs() < 0.005 && (share(scans) - 0.03).abs() < 0.003, "{puts} {scans}");
     }
 
-    /// Values: none shorter than 10 bytes, half of them below the distribution's median, about 35 bytes in
-    /// the mean, which is what others measured of db_bench.
+    /// Values have from 1 to 1024 bytes. Half of them are below the distribution's median, and the mean is
+    /// about 35 bytes, as others measured of db_bench.
     #[test]
     fn values_are_small() {
         let mut dice = Dice::new(2);
@@ -173,7 +173,7 @@ mod tests {
         assert!((sizes[sizes.len() / 2] as f64 - median).abs() <= 1.5, "{median}");
     }
 
-    /// Scans: half of them below the distribution's median, none above the limit.
+    /// Half of the scans are below the distribution's median, none above the limit.
     #[test]
     fn scans_have_a_long_tail() {
         let mut dice = Dice::new(3);
@@ -185,7 +185,7 @@ mod tests {
         assert!((0..DRAWS).all(|_| scan_items(&mut dice) < SCAN_ITEMS_MAX));
     }
 
-    /// Ranges are as hot as the two exponentials say: the hottest has the published lead, and no key is
+    /// The hotness of ranges follows the two exponentials: the hottest has the published lead, and no key is
     /// outside.
     #[test]
     fn ranges_are_hot_as_fitted() {
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The same seed draws the same requests; few keys are enough.
+    /// The same seed draws the same requests; a small number of keys works.
     #[test]
     fn requests_are_seeded() {
         let draw = |keys| {

@@ -1,16 +1,16 @@
-//! From the items of a load, numbered in the order they are put, to the numbers of their keys.
+//! Maps the items of a load, numbered in the order of puts, to the numbers of their keys.
 
 use crate::keys::Permutation;
 use crate::ycsb;
 
-/// From an item to the number of its key.
+/// A mapping from an item to the number of its key.
 #[derive(Clone, Copy, Debug)]
 pub enum Numbering {
-    /// In the order of the keys.
+    /// Ascending keys.
     Sequential,
-    /// In the order of a permutation.
+    /// Keys in the order of a permutation.
     Random(Permutation),
-    /// YCSB's: anywhere in the order of the keys.
+    /// YCSB's order: keys spread by a hash.
     Scattered,
 }
 
@@ -29,7 +29,7 @@ impl Numbering {
 mod tests {
     use super::*;
 
-    /// Each order gives every item a key of its own.
+    /// Each mapping gives every item a key of its own.
     #[test]
     fn items_share_no_key() {
         let random = Numbering::Random(Permutation::new(1000, 3));

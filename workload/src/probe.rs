@@ -1,8 +1,8 @@
-//! What the device does without any store: sequential and random reads, synced writes.
+//! Performance of the device without a store: sequential and random reads, synced writes.
 //!
-//! Every figure comes from blocking requests; depth is the number of threads that have one each. A device
-//! that needs the ring to reach its limit shows less here. It knows nothing of the program around it: the
-//! comparison with other stores calibrates the device with this file too.
+//! Every figure comes from blocking requests; the depth is the number of threads, each with one request. A
+//! device that reaches its limit only with a ring of asynchronous requests shows less here. The module does
+//! not depend on the program around it: the comparison with other stores also calibrates the device with it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use crate::dice::Dice;
 use crate::direct::{self, Aligned, Mode};
 
-/// Reads in flight, each measured in turn.
+/// Numbers of reads in flight, measured one after another.
 const DEPTHS: [usize; 4] = [1, 16, 64, 128];
 
-/// Of a random read, and what a store asks for most.
+/// Bytes of a random read: the size of most requests of a store.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Of a sequential request.
+/// Bytes of a sequential request.
 const EXTENT_BYTES: usize = 1 << 20;
 
 /// Threads of random reads need little stack.
@@ -26,29 +26,29 @@ const STACK_BYTES: usize = 64 << 10;
 
 const FILE_NAME: &str = "device.tmp";
 
-/// What the device did.
+/// Results of the probe.
 pub struct Device {
-    /// Length of the file.
+    /// Length of the file, in bytes.
     pub file_bytes: u64,
-    /// Whether requests passed the page cache.
+    /// Whether requests bypassed the page cache.
     pub mode: Mode,
-    /// Sequential writes.
+    /// Sequential writes, in bytes a second.
     pub write_bytes_a_second: f64,
-    /// Sequential reads.
+    /// Sequential reads, in bytes a second.
     pub read_bytes_a_second: f64,
     /// Random reads, by depth.
     pub random: Vec<Random>,
-    /// Writes of one page, each synced.
+    /// Synced writes of one page, a second.
     pub syncs_a_second: f64,
 }
 
-/// Random reads with so many in flight.
+/// Results of random reads at one depth.
 pub struct Random {
     /// Reads in flight.
     pub depth: usize,
-    /// Reads that were done.
+    /// Reads completed.
     pub reads: u64,
-    /// Time that they took.
+    /// Elapsed time, in seconds.
     pub seconds: f64,
 }
 
@@ -58,49 +58,50 @@ impl Random {
         self.reads as f64 / self.seconds
     }
 
-    /// The mean time of a read.
+    /// Mean latency of a read, in nanoseconds.
     pub fn ns(&self) -> u64 {
         (self.seconds * 1e9 * self.depth as f64 / self.reads.max(1) as f64) as u64
     }
 }
 
-/// The file, removed at the end whatever happened.
+/// The file of the probe, removed on drop.
 struct Scratch<'a> {
     path: &'a Path,
 }
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        // A file that cannot be removed is in the user's own directory, under a name that tells what it is.
+        // If the removal fails, the file stays in the user's own directory, under a descriptive name.
         let _ = std::fs::remove_file(self.path);
     }
 }
 
-/// What is asked of the device.
+/// Parameters of a probe.
 #[derive(Clone, Copy)]
 pub struct Probe {
-    /// Of the file, in whole extents.
+    /// Length of the file in bytes, rounded to whole extents.
     pub bytes: u64,
-    /// Of each measurement.
+    /// Time limit of each measurement.
     pub time: Duration,
-    /// Of each measurement; whichever ends it first.
+    /// Operation limit of each measurement; the first limit reached ends it.
     pub operations_max: u64,
-    /// Of every random choice.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// A file of the probe failed.
+/// An I/O error of the probe.
 #[derive(Debug)]
 pub struct Trouble {
-    /// What was done, as a verb.
+    /// The failed operation, as a verb.
     pub operation: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: std::io::Error,
 }
 
-/// Measures in `directory`; `step` is told what comes next, and may end it.
+/// Measures the device in `directory`. Each measurement first passes its name to `step`, which may stop the
+/// probe.
 pub fn measure<E: From<Trouble>>(
     probe: &Probe,
     directory: &Path,
@@ -132,20 +133,20 @@ pub fn measure<E: From<Trouble>>(
     Ok(Device { file_bytes, mode, write_bytes_a_second, read_bytes_a_second, random, syncs_a_second })
 }
 
-/// When a measurement ends: whichever is first.
+/// Limits of a measurement; the first one reached ends it.
 #[derive(Clone, Copy)]
 struct Limits {
     time: Duration,
     operations_max: u64,
 }
 
-/// Extents of a file of so many bytes, one at least.
+/// Extents of a file of `bytes` bytes, at least one.
 fn extents(bytes: u64) -> u64 {
     (bytes / EXTENT_BYTES as u64).max(1)
 }
 
-/// Writes so many bytes, in whole extents, of what no device can compress or fold, and syncs them; how many a
-/// second.
+/// Writes `bytes` bytes, in whole extents, and syncs them; returns bytes a second. No device can compress or
+/// deduplicate the bytes.
 pub fn write_all(file: &File, bytes: u64, seed: u64) -> std::io::Result<f64> {
     let extents = extents(bytes);
     let mut buffer = Aligned::new(EXTENT_BYTES);
@@ -217,7 +218,7 @@ fn read_at_random(
     Ok(Random { depth, reads, seconds: started.elapsed().as_secs_f64() })
 }
 
-/// Overwrites a page and syncs it, again and again: what a commit with a sync costs at least.
+/// Overwrites and syncs one page repeatedly: the lower bound on the cost of a synced commit.
 fn sync(file: &File, limits: Limits) -> std::io::Result<f64> {
     let mut buffer = Aligned::new(PAGE_BYTES);
     let started = Instant::now();
@@ -232,7 +233,7 @@ fn sync(file: &File, limits: Limits) -> std::io::Result<f64> {
 }
 
 impl Device {
-    /// What the figures are not.
+    /// Remarks on the limits of the figures.
     pub fn remarks(&self) -> Vec<&'static str> {
         let mut remarks = vec!["random reads are blocking, one thread each: no io_uring"];
         if self.mode == Mode::Buffered {

@@ -1,7 +1,7 @@
-//! A program from its words to its exit code.
+//! Runs a program from its arguments to its exit code.
 //!
-//! An error is one line `NAME: ...` on standard error, or one JSON object with `--json`. A reader that goes
-//! away (`| head`) ends the program quietly. The exit codes are those of [`Failure`].
+//! An error is one line `NAME: ...` on standard error, or one JSON object with `--json`. If the reader of the
+//! output closes it (`| head`), the program ends quietly. The exit codes are those of [`Failure`].
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use clap::Parser;
 use crate::failure::Failure;
 use crate::{screen, text};
 
-/// Parses the words of the program of that name, runs what they ask for and tells what failed.
+/// Parses the arguments of the program `name`, runs it and reports its error.
 pub fn main<A: Parser>(
     name: &str,
     words: Vec<OsString>,
@@ -33,12 +33,12 @@ pub fn main<A: Parser>(
     }
 }
 
-/// Prints the parser's answer: help, the version, or a fault with the arguments in it.
+/// Prints the parser's answer: help, the version, or an error that quotes the arguments.
 fn exit(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     match text::shown(&text) {
         Cow::Borrowed(_) => error.exit(),
-        // Colors are escapes too: the answer is plain once an argument has some of its own.
+        // Colors are escapes too, so an answer that needs escaping loses them.
         Cow::Owned(plain) => eprint!("{plain}"),
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))

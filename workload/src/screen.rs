@@ -1,7 +1,7 @@
-//! Standard output: buffered, told apart from other files when it fails, never a panic.
+//! Standard output: buffered, with errors of its own, and without panics.
 //!
-//! Lines are safe for a terminal, whatever keys, names and paths they hold; JSON is ASCII where its
-//! characters would not be seen. Only [`Screen::bytes`] writes what it gets.
+//! Lines are safe for a terminal, even if keys, names and paths have control characters. JSON escapes hidden
+//! characters in ASCII. Only [`Screen::bytes`] writes raw bytes.
 
 use std::fmt::{Display, Write as _};
 use std::io::{BufWriter, StdoutLock, Write};
@@ -18,7 +18,7 @@ const BOLD: &str = "\x1b[1m";
 const RED: &str = "\x1b[1;31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// `NAME:` as errors begin with it: in colour where that is wanted, as `NO_COLOR` and the terminal say.
+/// `NAME:`, the prefix of errors, in colour unless `NO_COLOR` or the terminal forbids it.
 pub fn error_prefix(name: &str) -> String {
     match AutoStream::choice(&std::io::stderr()) {
         ColorChoice::Never => format!("{name}:"),
@@ -40,19 +40,19 @@ impl Default for Screen {
 }
 
 impl Screen {
-    /// Takes standard output until it is finished.
+    /// Locks standard output until [`Screen::finish`].
     pub fn new() -> Screen {
         let out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
         let has_colour = AutoStream::choice(&std::io::stdout()) != ColorChoice::Never;
         Screen { out, text: String::new(), has_colour }
     }
 
-    /// A line, or several, for people.
+    /// Prints text of one line or several.
     pub fn line(&mut self, line: impl Display) -> Result<(), Failure> {
         self.print(line, shown)
     }
 
-    /// A line above others, bold on a terminal.
+    /// Prints a heading, bold on a terminal.
     pub fn heading(&mut self, heading: impl Display) -> Result<(), Failure> {
         if !self.has_colour {
             return self.line(heading);
@@ -62,12 +62,12 @@ impl Screen {
         self.bytes(PLAIN.as_bytes())
     }
 
-    /// One JSON document on one line, for machines.
+    /// Prints one JSON document on one line.
     pub fn object(&mut self, value: &Value) -> Result<(), Failure> {
         self.print(value, json_escaped)
     }
 
-    /// One JSON document, for machines but with line breaks so that people can look at it too.
+    /// Prints one JSON document with line breaks, for people and machines.
     pub fn json(&mut self, value: &Value) -> Result<(), Failure> {
         self.print(format_args!("{value:#}"), json_escaped)
     }
@@ -82,23 +82,23 @@ impl Screen {
         self.out.write_all(escape(&self.text).as_bytes()).map_err(Failure::output)
     }
 
-    /// Exactly these bytes.
+    /// Prints exactly these bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.out.write_all(bytes).map_err(Failure::output)
     }
 
-    /// Makes what was written visible now.
+    /// Writes buffered output now.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(Failure::output)
     }
 
-    /// Writes what is left.
+    /// Writes the remaining output.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.flush()
     }
 }
 
-/// A table of the program's one look: the first column to the left, numbers to the right.
+/// An empty table in the program's style: the first column is aligned left, the others right.
 pub fn table<H: Into<String>>(header: impl IntoIterator<Item = H>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);

@@ -1,14 +1,15 @@
-//! What the operating system says about this process and a directory; `None` where it does not say.
+//! Figures of the operating system about this process and a directory; `None` if the system has no such
+//! figure.
 
 use std::fs;
 use std::path::Path;
 
-/// Memory this process has resident now.
+/// Resident memory of this process, in bytes.
 pub fn resident_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// The most it has had resident.
+/// Peak of the resident memory, in bytes.
 pub fn resident_peak_bytes() -> Option<u64> {
     status_bytes("VmHWM:")
 }
@@ -26,21 +27,21 @@ pub fn cpu_ns() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// What this process made the kernel read and write on devices.
+/// Device I/O of this process, as the kernel counts it.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelIo {
-    /// Read, past the page cache.
+    /// Bytes read from devices; hits of the page cache do not count.
     pub read_bytes: u64,
 }
 
-/// What the kernel counts for this process.
+/// The kernel's I/O counters of this process.
 pub fn kernel_io() -> Option<KernelIo> {
     let counts = fs::read_to_string("/proc/self/io").ok()?;
     let count = |field| counts.lines().find_map(|line: &str| line.strip_prefix(field))?.trim().parse().ok();
     Some(KernelIo { read_bytes: count("read_bytes:")? })
 }
 
-/// Space the files of a flat directory take on disk.
+/// Bytes on disk of the files in a directory without subdirectories.
 pub fn disk_bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| allocated_bytes(&metadata)).sum()

@@ -1,7 +1,7 @@
-//! Bytes, counts and times as people and JSON see them, and back.
+//! Bytes, counts and times in the form for people and JSON, and back.
 //!
-//! Keys, values, names and paths can hold characters that no terminal shows as they are: control characters,
-//! which move the cursor or change colors, and format characters, which hide text or turn its direction.
+//! Keys, values, names and paths can have characters that no terminal shows as they are: control characters,
+//! which move the cursor or change colors, and format characters, which hide text or change its direction.
 //! Every line for people goes through [`shown`] or [`one_line`], every JSON document through
 //! [`json_escaped`].
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 
-/// How keys and values are spelled on the command line and in answers.
+/// The notation of keys and values on the command line and in answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
     /// As text.
@@ -23,12 +23,12 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    /// By the option --hex.
+    /// The notation for the option --hex.
     pub fn of_flag(hex: bool) -> Spelling {
         if hex { Spelling::Hex } else { Spelling::Text }
     }
 
-    /// The bytes that `word` (an argument called `what`) stands for.
+    /// The bytes of `word`, an argument named `what`.
     pub fn parse(self, what: &str, word: &str) -> Result<Vec<u8>, Failure> {
         match self {
             Spelling::Text => Ok(word.as_bytes().to_vec()),
@@ -38,7 +38,7 @@ impl Spelling {
         }
     }
 
-    /// One line for `bytes`: digits, or text in which everything unprintable is escaped.
+    /// One line for `bytes`: digits, or text with escapes for unprintable bytes.
     pub fn line(self, bytes: &[u8]) -> String {
         match self {
             Spelling::Text => escaped(bytes),
@@ -47,13 +47,13 @@ impl Spelling {
     }
 }
 
-/// Hexadecimal digits, two a byte.
+/// Hexadecimal digits, two for each byte.
 pub fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("a nibble is below 16");
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes of an even number of hexadecimal digits; the error says what is wrong.
+/// The bytes of an even number of hexadecimal digits; the error names the fault.
 pub fn parse_hex(digits: &[u8]) -> Result<Vec<u8>, String> {
     if !digits.len().is_multiple_of(2) {
         return Err("it has an odd number of digits".to_string());
@@ -82,8 +82,8 @@ pub fn is_hidden(character: char) -> bool {
         )
 }
 
-/// Whether a hidden character belongs into ordinary text: emoji and several scripts are written with joiners
-/// and variation selectors.
+/// Whether a hidden character belongs to ordinary text: emoji and several scripts need joiners and variation
+/// selectors.
 fn is_joiner(character: char) -> bool {
     matches!(character, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
 }
@@ -95,7 +95,7 @@ fn push_bytes(line: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Appends \t, \n, \r or the bytes of a character that is not shown as it is.
+/// Appends \t, \n, \r or the escaped bytes of a hidden character.
 fn push_hidden(line: &mut String, character: char) {
     match character {
         '\t' => line.push_str("\\t"),
@@ -105,8 +105,7 @@ fn push_hidden(line: &mut String, character: char) {
     }
 }
 
-/// Text on one line from which the bytes can be told again: \t, \n, \r, \\ and \xNN for what is not
-/// printable.
+/// Text on one line from which the bytes can be recovered: \t, \n, \r, \\ and \xNN for unprintable bytes.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut line = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -122,7 +121,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     line
 }
 
-/// A value for a person: text as it is, line breaks and all; anything else escaped.
+/// A value for a person: text unchanged, with its line breaks; any other bytes escaped.
 pub fn readable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(is_unsafe) => text.to_string(),
@@ -130,14 +129,14 @@ pub fn readable(bytes: &[u8]) -> String {
     }
 }
 
-/// Whether a character must not reach a terminal within text of several lines.
+/// Whether a character is unsafe for a terminal within text of several lines.
 pub fn is_unsafe(character: char) -> bool {
     is_hidden(character) && !is_joiner(character) && !matches!(character, '\n' | '\t')
 }
 
-/// The text with `push` for every character that `is_escaped` names.
+/// The text with `push` in place of each character for which `is_escaped` holds.
 fn with_escapes(text: &str, is_escaped: fn(char) -> bool, push: fn(&mut String, char)) -> Cow<'_, str> {
-    // No hidden character is made of these bytes alone, and most lines are.
+    // Fast path: no hidden character consists of these bytes alone, and most lines do.
     let is_plain = |byte: u8| (b' '..0x7f).contains(&byte);
     if text.bytes().all(is_plain) || !text.chars().any(is_escaped) {
         return Cow::Borrowed(text);
@@ -153,17 +152,17 @@ fn with_escapes(text: &str, is_escaped: fn(char) -> bool, push: fn(&mut String, 
     Cow::Owned(line)
 }
 
-/// Text of one or several lines as a terminal may get it. Backslashes stay: messages are full of them.
+/// Text of one or several lines, safe for a terminal. Backslashes stay, since messages often have them.
 pub fn shown(text: &str) -> Cow<'_, str> {
     with_escapes(text, is_unsafe, push_hidden)
 }
 
-/// As [`shown`], and on one line.
+/// As [`shown`], on one line.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     with_escapes(text, is_hidden, push_hidden)
 }
 
-/// A path for a message: bytes that are not text as \xNN. The message escapes the rest.
+/// A path for a message, with \xNN for bytes that are not text. The message escapes the rest.
 pub fn path(path: &Path) -> String {
     let mut name = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
@@ -173,8 +172,8 @@ pub fn path(path: &Path) -> String {
     name
 }
 
-/// A JSON document with \uXXXX for every hidden character. JSON has such characters in strings alone, so that
-/// the document means the same.
+/// A JSON document with \uXXXX for every hidden character. Such characters occur only in strings of JSON, so
+/// the meaning stays.
 pub fn json_escaped(document: &str) -> Cow<'_, str> {
     let is_escaped = |character| is_hidden(character) && !matches!(character, '\n' | '\t');
     with_escapes(document, is_escaped, |line, character| {
@@ -184,8 +183,8 @@ pub fn json_escaped(document: &str) -> Cow<'_, str> {
     })
 }
 
-/// Adds `name` with the text, or `name`_hex with digits where the bytes are not UTF-8 or digits are asked
-/// for.
+/// Adds `name` with the text, or `name`_hex with digits if the bytes are not UTF-8 or `spelling` asks for
+/// digits.
 pub fn add_field(object: &mut Map<String, Value>, name: &str, bytes: &[u8], spelling: Spelling) {
     match (spelling, std::str::from_utf8(bytes)) {
         (Spelling::Text, Ok(text)) => object.insert(name.to_string(), json!(text)),
@@ -193,7 +192,7 @@ pub fn add_field(object: &mut Map<String, Value>, name: &str, bytes: &[u8], spel
     };
 }
 
-/// A number with its digits in groups.
+/// A number with commas between groups of three digits.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
@@ -206,7 +205,7 @@ pub fn count(number: u64) -> String {
     grouped
 }
 
-/// A size in the largest unit that leaves a digit before the point.
+/// A size in the largest unit with a nonzero digit before the point.
 pub fn bytes(size: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut shown = size as f64;
@@ -218,7 +217,7 @@ pub fn bytes(size: u64) -> String {
     if unit == 0 { format!("{size} B") } else { format!("{shown:.1} {}", units[unit]) }
 }
 
-/// A time in the unit it reads best in.
+/// A time in a suitable unit.
 pub fn nanoseconds(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -228,12 +227,12 @@ pub fn nanoseconds(ns: u64) -> String {
     }
 }
 
-/// `part` over `whole`, or 0 where there is no whole.
+/// `part` over `whole`, or 0 if `whole` is 0.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// A size as a person types it: 67108864, 64M, 64MiB, 0.5G. Units are powers of 1024.
+/// Parses a size like 67108864, 64M, 64MiB or 0.5G. Units are powers of 1024.
 pub fn parse_bytes(word: &str) -> Result<u64, String> {
     let end = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
     let (number, unit) = word.split_at(end);
@@ -259,7 +258,7 @@ pub fn parse_bytes(word: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    /// Sizes with every kind of suffix, and what is refused.
+    /// Sizes with every kind of suffix parse; malformed ones are refused.
     #[test]
     fn sizes_are_parsed() {
         for (word, size) in
@@ -272,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Escaped text is one line and two different byte strings never look the same.
+    /// Escaped text is one line, and different byte strings have different texts.
     #[test]
     fn escapes_are_one_line_and_unambiguous() {
         assert_eq!(escaped(b"a\tb\nc\\\xff\x1f"), "a\\tb\\nc\\\\\\xff\\x1f");
@@ -296,7 +295,7 @@ mod tests {
         assert_eq!(readable("\u{202e}gnp.exe\n".as_bytes()), "\\xe2\\x80\\xaegnp.exe\\n");
     }
 
-    /// Lines for a terminal have no control characters but line breaks and tabs; one line has none at all.
+    /// Lines for a terminal have no control characters except line breaks and tabs; one line has none at all.
     #[test]
     fn lines_are_safe_to_show() {
         assert_eq!(shown("red \u{1b}[31m\n\tand \u{9b}31m"), "red \\x1b[31m\n\tand \\xc2\\x9b31m");
@@ -305,7 +304,7 @@ mod tests {
         assert!(matches!(one_line("gr\u{fc}n"), Cow::Borrowed(_)));
     }
 
-    /// JSON with escapes is the same JSON; characters beyond 16 bits become pairs.
+    /// Escaped JSON has the same meaning; characters beyond 16 bits become pairs.
     #[test]
     fn escaped_json_is_the_same_json() {
         let value = json!({"k\u{85}": "\u{202e}\u{1b}\u{7f}\\\u{e0041}\u{1f980}\n", "z": ["\u{feff}"]});
@@ -327,7 +326,7 @@ mod tests {
         assert_eq!(path(Path::new(bytes)), "a\\xff\\xfe/\u{fc}\\");
     }
 
-    /// Hexadecimal digits go both ways; odd counts and other characters are refused.
+    /// Hexadecimal digits convert both ways; odd counts and other characters are refused.
     #[test]
     fn hex_goes_both_ways() {
         assert_eq!(hex(&[0, 255, 0x1f]), "00ff1f");
@@ -335,7 +334,7 @@ mod tests {
         assert!(parse_hex(b"0").is_err() && parse_hex(b"0g").is_err() && parse_hex("é".as_bytes()).is_err());
     }
 
-    /// Counts, sizes and times read as people write them.
+    /// Counts, sizes and times have a readable form.
     #[test]
     fn numbers_are_readable() {
         assert_eq!(

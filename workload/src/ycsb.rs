@@ -1,13 +1,13 @@
 //! YCSB's core workloads A to F (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010):
-//! their mixes, how each chooses items, and its keys, which are not in the order of insertion.
+//! their mixes, their choice of items, and their keys, whose order is not that of insertion.
 //!
-//! Changed: an item is one value of the bytes asked for, where YCSB has ten fields of 100 bytes; an update
+//! Changed: an item is one value of the requested length, where YCSB has ten fields of 100 bytes; an update
 //! writes the whole value.
 
 use crate::dice::Dice;
 use crate::distribution::Distribution;
 
-/// The longest scan of workload E; lengths are uniform from 1 on.
+/// The longest scan of workload E; lengths are uniform from 1 to this.
 const SCAN_ITEMS_MAX: u64 = 100;
 
 /// One of the core workloads.
@@ -19,33 +19,33 @@ pub enum Core {
     B,
     /// Reads only.
     C,
-    /// Reads of the latest, few inserts.
+    /// Reads of the latest items, few inserts.
     D,
     /// Short scans, few inserts.
     E,
-    /// Half reads, half reads with a write of the same item.
+    /// Half reads, half reads followed by a write of the same item.
     F,
 }
 
-/// What a request asks for.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Of one item.
+    /// A read of one item.
     Read,
-    /// A new value for an item.
+    /// A new value for an existing item.
     Update,
     /// A new item.
     Insert,
-    /// From an item on.
+    /// A scan from an item on.
     Scan {
         /// Items to read.
         items: u64,
     },
-    /// Of one item, then a new value for it.
+    /// A read of one item, then a new value for it.
     ReadModifyWrite,
 }
 
-/// Shares in percent; what is left is read.
+/// Shares in percent; the rest are reads.
 struct Mix {
     update: u64,
     insert: u64,
@@ -66,12 +66,12 @@ impl Core {
         }
     }
 
-    /// How the workload chooses items unless told otherwise.
+    /// The workload's default distribution of items.
     pub fn distribution(self) -> Distribution {
         if self == Core::D { Distribution::Latest } else { Distribution::Zipf }
     }
 
-    /// The next request.
+    /// Draws a request.
     pub fn request(self, dice: &mut Dice) -> Request {
         let Mix { update, insert, scan, read_modify_write } = self.mix();
         let drawn = dice.below(100);
@@ -94,10 +94,9 @@ impl Core {
     }
 }
 
-/// The number of the key of an item: items that were inserted one after the other lie anywhere. No two
-/// items share one.
+/// The number of an item's key, different for each item. Consecutive items have scattered keys.
 pub fn key_number(item: u64) -> u64 {
-    // A bijection of 63 bits: an odd factor, and shifts that can be undone.
+    // A bijection on 63 bits: an odd factor, and invertible shifts.
     let mask = (1_u64 << 63) - 1;
     let mut mixed = item.wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask;
     mixed ^= mixed >> 32;
@@ -112,7 +111,7 @@ mod tests {
 
     const DRAWS: u64 = 100_000;
 
-    /// Each workload's requests come in the standard's shares; scans have 1 to 100 items.
+    /// Each workload's requests have the standard's shares; scans have 1 to 100 items.
     #[test]
     fn mixes_are_the_standards() {
         let shares: [(Core, &[(&str, f64)]); 6] = [
@@ -147,7 +146,7 @@ mod tests {
         }
     }
 
-    /// D alone reads the latest.
+    /// Only workload D reads the latest items.
     #[test]
     fn who_reads_the_latest() {
         let all = [Core::A, Core::B, Core::C, Core::D, Core::E, Core::F];
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!(latest.collect::<Vec<Core>>(), [Core::D]);
     }
 
-    /// Keys of items are different, below 2^63, and not in the items' order.
+    /// Keys of items are distinct, below 2^63, and not in the order of the items.
     #[test]
     fn keys_are_scattered() {
         let keys: Vec<u64> = (0..10_000).map(key_number).collect();

@@ -1,4 +1,4 @@
-//! `POST /batch`: puts and deletes that are written together, or not at all.
+//! `POST /batch`: puts and deletes that are written together or not at all.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::item::WriteQuery;
 use crate::wire::Text;
 
-/// One write: `{"op": "put", "key": "a", "value": "1"}`, or `"base64"` for other bytes than UTF-8; or
+/// One write: `{"op": "put", "key": "a", "value": "1"}`, with `"base64"` for values that are not UTF-8; or
 /// `{"op": "delete", "key": "a"}`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]

@@ -1,4 +1,4 @@
-//! Answers to requests that fail: a status, and a JSON body that says why.
+//! Responses to failed requests: a status, and a JSON body with the reason.
 
 use std::fmt::Display;
 
@@ -8,11 +8,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// Why a request failed.
+/// The status and reason of a failed request.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
-    /// One word for programs: of the store's errors, [`trine::Error::kind`].
+    /// A word for programs; for an error of the store, its [`trine::Error::kind`].
     pub(crate) kind: &'static str,
     pub(crate) message: String,
 }
@@ -30,7 +30,7 @@ impl Failure {
         Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
-    /// Says which item of a batch it is about, counted from 1.
+    /// Adds the number of the batch's item with the fault, counted from 1.
     pub(crate) fn of_item(mut self, number: usize) -> Failure {
         self.message = format!("item {number} of the batch, which is not written: {}", self.message);
         self
@@ -72,7 +72,7 @@ impl IntoResponse for Failure {
 mod tests {
     use super::*;
 
-    /// Each error of the store that a client can tell apart has a status of its own kind.
+    /// Each kind of store error has the expected status, kind and message.
     #[test]
     fn errors_have_a_status() {
         let full = || trine::Error::Full { file: "log".to_owned() };

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 type Key = Result<Path<String>, PathRejection>;
 type Written = Result<Query<WriteQuery>, QueryRejection>;
 
-/// `?sync=1`: the answer comes once the device has the write.
+/// `?sync=1`: the response comes after a sync to the device.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteQuery {
@@ -39,7 +39,7 @@ impl WriteQuery {
     }
 }
 
-/// The value as it was written, without a copy from the store's answer to the response's body.
+/// The stored value, moved from the store's answer into the response body without a copy.
 pub(crate) async fn read(State(service): State<Service>, key: Key) -> Result<Bytes, Failure> {
     let Path(key) = key?;
     match service.items.get_async(&key).await? {
@@ -62,7 +62,7 @@ pub(crate) async fn write(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The same answer whether there was an item or not: a delete does not look for one.
+/// The response is the same for present and absent items: a delete does not look for the item.
 pub(crate) async fn delete(
     State(service): State<Service>,
     key: Key,
@@ -77,7 +77,7 @@ pub(crate) async fn delete(
 mod tests {
     use super::*;
 
-    /// Once the store is closed, requests that are still under way are told so.
+    /// After the store is closed, requests in progress get the error that it is closed.
     #[tokio::test]
     async fn a_closed_store_is_unavailable() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,7 +1,7 @@
 //! An HTTP service over one ordered keyspace of a Trine store, with axum.
 //!
 //! Requests read and write through the store's futures, so that no thread of the executor blocks. Opening,
-//! closing and statistics block, and run on tokio's threads for that.
+//! closing and statistics block, so they run on tokio's threads for blocking work.
 
 mod batch;
 mod failure;
@@ -31,7 +31,7 @@ pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 const BODY_BYTES_MAX: usize = 2 << 20;
 /// Largest body of a batch, in bytes.
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// How long requests under way may take once the service stops.
+/// Time limit of requests in progress once the service stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The store and its keyspace. Clones are handles of the same store.
@@ -42,7 +42,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Opens the store in `directory`, and makes it if there is none.
+    /// Opens the store in `directory`, or creates it.
     ///
     /// # Errors
     /// As [`Db::open`].
@@ -56,7 +56,7 @@ impl Service {
         Ok(opened.await??)
     }
 
-    /// Closes the store for all handles. Requests that come later are answered with 503.
+    /// Closes the store for all handles. Later requests get status 503.
     ///
     /// # Errors
     /// As [`Db::close`].
@@ -65,7 +65,7 @@ impl Service {
     }
 }
 
-/// Serves requests until `stop` is ready, then lets those under way end, and closes the store.
+/// Serves requests until `stop` is ready, then waits for requests in progress, and closes the store.
 ///
 /// # Errors
 /// Those of the listener and of [`Service::close`].
@@ -109,7 +109,7 @@ pub fn router(service: Service) -> Router {
         .with_state(service)
 }
 
-/// The store's statistics. They are gathered by a walk over all write buffers, so not on this thread.
+/// The store's statistics. Collecting them walks over all write buffers, so it runs on another thread.
 async fn stats(State(service): State<Service>) -> Result<Response, Failure> {
     let text = spawn_blocking(move || serde_json::to_string(&service.db.stats()));
     let text = text.await.map_err(Failure::internal)?.map_err(Failure::internal)?;

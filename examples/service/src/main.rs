@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(directory: &str, address: &str) -> Result<(), Failed> {
-    // Caught from here on, so that a signal never ends the process with the store open.
+    // Signals are handled from here on, so that none ends the process with the store open.
     let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = TcpListener::bind(address).await?;
     let service = Service::open(directory).await?;

@@ -1,4 +1,4 @@
-//! Items in the order of their keys: `GET /items` by pages, `GET /export` as one stream.
+//! Items in key order: `GET /items` by pages, `GET /export` as one stream.
 
 use std::future::ready;
 use std::ops::Bound;
@@ -18,31 +18,31 @@ use crate::Service;
 use crate::failure::Failure;
 use crate::wire::Item;
 
-/// Items of a page unless `limit` says otherwise.
+/// Default number of items on a page.
 const PAGE_ITEMS: usize = 100;
-/// Items of a page at most.
+/// Limit of items on a page.
 const PAGE_ITEMS_MAX: usize = 1_000;
-/// A page that has this many bytes of keys and values takes no more.
+/// A page with this many bytes of keys and values is full.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// The items to select. Each given field narrows them.
+/// The items to select. Each given field narrows the selection.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RangeQuery {
     /// The first key.
     from: Option<String>,
-    /// The key to end before.
+    /// The key at which the selection ends, itself excluded.
     to: Option<String>,
-    /// The prefix of their keys.
+    /// The prefix of the keys.
     prefix: Option<String>,
-    /// The key to begin after: `next` of the page before.
+    /// The key after which the selection begins: `next` of the previous page.
     after: Option<String>,
-    /// The number of items at most.
+    /// The limit of items.
     limit: Option<usize>,
 }
 
 impl RangeQuery {
-    /// The range to read. It starts at `prefix` or later, so that keys with the prefix come first in it.
+    /// The range to read. It starts at `prefix` or later, so that keys with the prefix are its first keys.
     fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
         let from = self.from.as_deref().max(self.prefix.as_deref());
         let start = match (self.after.as_deref(), from) {
@@ -53,7 +53,7 @@ impl RangeQuery {
         (start, self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
     }
 
-    /// The items, read as the stream is polled. It sees the store as it is now.
+    /// The items, read while the stream is polled. The stream sees the store's state at this call.
     fn select(&self, items: &Keyspace<Ordered>) -> impl Stream<Item = trine::Result<(Value, Value)>> + use<> {
         let prefix = self.prefix.clone().unwrap_or_default();
         let has_prefix = move |(key, _): &(Value, Value)| ready(Ok(key.starts_with(prefix.as_bytes())));
@@ -61,11 +61,11 @@ impl RangeQuery {
     }
 }
 
-/// A part of a range.
+/// A page of a range.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Page {
     items: Vec<Item>,
-    /// `after` of the next page, if there are more items.
+    /// The `after` of the next page, if there are more items.
     next: Option<String>,
 }
 
@@ -92,8 +92,8 @@ pub(crate) async fn page(
     Ok(Json(page))
 }
 
-/// All items of one moment, a line of JSON each. An error breaks the connection off, so that no client takes
-/// a part for the whole.
+/// All items of one moment, one line of JSON each. An error aborts the connection, so that no client takes a
+/// part for the whole.
 pub(crate) async fn export(
     State(service): State<Service>,
     query: Result<Query<RangeQuery>, QueryRejection>,

@@ -1,4 +1,4 @@
-//! Items as JSON has them.
+//! The JSON form of items.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +17,7 @@ pub(crate) struct Item {
 
 impl Item {
     /// # Errors
-    /// For a key that is not UTF-8: another program wrote it.
+    /// If the key is not UTF-8, which only another program can write.
     pub(crate) fn new((key, value): (Value, Value)) -> Result<Item, Failure> {
         let key = String::from_utf8(key.into())
             .map_err(|error| Failure::internal(format!("a key of the store is not UTF-8: {error}")))?;
@@ -50,10 +50,10 @@ impl From<Value> for Text {
 }
 
 impl Text {
-    /// The value itself.
+    /// The bytes of the value.
     ///
     /// # Errors
-    /// For no field, both fields, and a text that is not base64.
+    /// If there is no field, if there are both, or if the text is not base64.
     pub(crate) fn into_bytes(self) -> Result<Vec<u8>, Failure> {
         match (self.value, self.base64) {
             (Some(text), None) => Ok(text.into_bytes()),

@@ -1,4 +1,4 @@
-//! The program as a client sees it: each test starts it over a directory of its own, and sends it requests.
+//! The program from a client's view: each test starts it over a directory of its own, and sends it requests.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -10,7 +10,7 @@ use std::thread;
 use client::{Server, encoded};
 use serde_json::{Value, json};
 
-/// Values come back byte for byte, whatever their bytes, under any key that is text.
+/// Values of any bytes are returned byte for byte, under any key that is text.
 #[test]
 fn items_are_written_read_and_deleted() {
     let (server, _directory) = Server::over_nothing();
@@ -27,7 +27,7 @@ fn items_are_written_read_and_deleted() {
     }
 }
 
-/// A write with `sync=1` is answered after a sync of the device.
+/// A write with `sync=1` is answered after a sync to the device.
 #[test]
 fn writes_are_durable_on_demand() {
     let (server, _directory) = Server::over_nothing();
@@ -43,7 +43,7 @@ fn writes_are_durable_on_demand() {
     }
 }
 
-/// Statistics have the names that the store's own have.
+/// Statistics have the names of the store's own.
 #[test]
 fn statistics_are_json() {
     let (server, _directory) = Server::over_nothing();
@@ -54,7 +54,7 @@ fn statistics_are_json() {
     assert_eq!(stats["background"]["error"], Value::Null);
 }
 
-/// Every refusal has its status, a word for programs and a sentence for people, and writes nothing.
+/// Every refusal has a status, a word for programs and a sentence for people, and writes nothing.
 #[test]
 fn errors_say_what_is_wrong() {
     let (server, _directory) = Server::over_nothing();
@@ -104,7 +104,7 @@ fn errors_say_what_is_wrong() {
     assert_eq!(server.page("").0, []);
 }
 
-/// Pages of every size cover each range once and in order, as a sorted map has it.
+/// Pages of every size cover each range once and in order, like a sorted map.
 #[test]
 fn pages_cover_a_range_once() {
     let (server, _directory) = Server::over_nothing();
@@ -154,7 +154,7 @@ fn pages_cover_a_range_once() {
     }
 }
 
-/// A page of large values ends early, and the next one goes on.
+/// A page of large values ends early, and the next page continues after it.
 #[test]
 fn pages_are_bounded_by_bytes() {
     let (server, _directory) = Server::over_nothing();
@@ -170,7 +170,7 @@ fn pages_are_bounded_by_bytes() {
     assert_eq!(server.exported(""), items);
 }
 
-/// JSON has values that are not text as base64, both ways.
+/// JSON encodes values that are not text as base64, in both directions.
 #[test]
 fn values_may_be_any_bytes() {
     let (server, _directory) = Server::over_nothing();
@@ -212,7 +212,7 @@ fn batches_are_written_whole() {
     server.send("POST", "/batch", b"[]").expect(204);
 }
 
-/// What was answered is there after the program was ended, and after it was killed.
+/// Acknowledged writes survive both a regular end and a kill of the program.
 #[test]
 fn items_survive_a_restart() {
     let (server, directory) = Server::over_nothing();
@@ -227,7 +227,7 @@ fn items_survive_a_restart() {
     assert_eq!(server.get("bob").as_deref(), Some(&b"2"[..]));
 }
 
-/// A request that is under way when the program is told to end is answered whole.
+/// A request in progress is answered whole when the program is told to end.
 #[test]
 fn requests_end_before_the_store_closes() {
     let (server, directory) = Server::over_nothing();
@@ -245,7 +245,7 @@ fn requests_end_before_the_store_closes() {
     assert_eq!(Server::over(directory.path()).page("limit=1").0, items[..1]);
 }
 
-/// A second program over the same directory says why it does not start, and the first one goes on.
+/// A second program over the same directory exits with the reason, and the first one continues.
 #[test]
 fn one_program_serves_a_directory() {
     let (server, directory) = Server::over_nothing();
@@ -255,7 +255,7 @@ fn one_program_serves_a_directory() {
     assert_eq!(server.get("ann").as_deref(), Some(&b"1"[..]));
 }
 
-/// 64 clients write at once, some of them durably: every write is there, and readers see batches whole.
+/// 64 clients write at once, some of them durably: no write is lost, and readers see batches whole.
 #[test]
 fn many_clients_write_at_once() {
     const CLIENTS: usize = 64;

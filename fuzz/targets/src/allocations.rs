@@ -1,4 +1,4 @@
-//! An allocator that counts, for each thread, so that a test can say how much memory something takes.
+//! An allocator with counters for each thread, so that a test can measure peak memory.
 #![expect(unsafe_code, reason = "an allocator hands out memory")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,11 +9,11 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's, with two counters a thread.
+/// The system allocator with two counters for each thread.
 pub struct Counting;
 
 fn count(bytes: isize) {
-    // A thread that ends may free after its counters are gone: nobody asks for them then.
+    // An ending thread may free memory after its counters are gone. No test reads them then.
     let _ = NOW.try_with(|now| {
         now.set(now.get() + bytes);
         // As above.
@@ -21,11 +21,12 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: everything is the system allocator's; counters change no address, and counting allocates nothing.
+// SAFETY: every call goes to the system allocator; counters change no address, and counting allocates
+// nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: as the caller of this function promises.
+        // SAFETY: the caller keeps the conditions of this function, which are the same.
         unsafe { System.alloc(layout) }
     }
 
@@ -48,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most memory that `work` had at once beyond what this thread had before, in bytes.
+/// Peak memory of `work` on this thread, beyond the memory in use before, in bytes.
 pub fn peak_bytes(work: impl FnOnce()) -> usize {
     let before = NOW.get();
     PEAK.set(before);

@@ -1,10 +1,10 @@
-//! A whole store opened from files that were changed: a simulated one, so that it is quick and leaves
-//! nothing.
+//! Opens a whole store from changed files. The store is simulated, so that the target is quick and leaves no
+//! files.
 //!
-//! The input says which store and what is written where: the store's number, then for each change a file, an
-//! offset of three bytes, a length and the bytes; a length of 0 cuts the file there.
-//! As they are ([`Mode::Raw`]), changes must be found: every answer is right or an error. With checksums made
-//! right again ([`Mode::Sealed`]) answers may be anything, but every call returns.
+//! The input selects a store and the changes: the store's number, then for each change a file, an offset of
+//! three bytes, a length and the bytes. A length of 0 cuts the file at the offset. Without corrected
+//! checksums ([`Mode::Raw`]), changes must be detected: every answer is right or an error. With corrected
+//! checksums ([`Mode::Sealed`]) answers may be wrong, but every call returns.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -31,7 +31,7 @@ fn bases() -> &'static [Base; 2] {
     BASES.get_or_init(|| [base(0), base(1)])
 }
 
-/// Two keyspaces with items in tables of two levels and in the log, and deleted ranges.
+/// A store with two keyspaces, which have items in the log and in tables of two levels, and deleted ranges.
 fn base(number: u64) -> Base {
     let world = World::new(number + 1);
     let db = open(&world, Access::ReadWrite).expect("a new store");
@@ -97,7 +97,7 @@ fn changed(base: &Base, mut bytes: &[u8]) -> Files {
     files
 }
 
-/// See the module.
+/// Runs the target on one input; see the module.
 pub(crate) fn run(bytes: &[u8], mode: Mode) {
     let Some((number, bytes)) = bytes.split_first() else { return };
     let base = &bases()[usize::from(*number) % 2];
@@ -132,11 +132,11 @@ pub(crate) fn run(bytes: &[u8], mode: Mode) {
             }
         }
     }
-    // What it finds depends on the bytes.
+    // The result depends on the damage.
     let _ = db.verify(|_| {});
     drop(db);
     if mode == Mode::Sealed {
-        // Whatever comes of it, each call returns.
+        // The write may fail, but each call must return.
         let _ = write(&world);
     }
 }
@@ -145,7 +145,7 @@ fn write(world: &World) -> trine::Result<()> {
     let db = open(world, Access::ReadWrite)?;
     let more = db.ordered("more").open()?;
     more.put("a", "1")?;
-    // Flushes go on where merges cannot.
+    // Flushes continue even if merges fail.
     let _ = db.flush().and_then(|()| db.compact());
     more.put("b", "2")?;
     db.close()

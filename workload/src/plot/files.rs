@@ -1,4 +1,4 @@
-//! Charts as files: the picture, and the numbers as CSV.
+//! Charts as files: the picture as SVG, and the numbers as CSV.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use crate::failure::Failure;
 use crate::rows::write_csv_field;
 
 impl Chart {
-    /// Draws it into the file.
+    /// Writes the picture into the file.
     pub fn write_svg(&self, path: &Path) -> Result<(), Failure> {
         write(path, &self.svg().map_err(Failure::Other)?)
     }
 
-    /// A line a point: series, x, y.
+    /// One CSV line for each point: series, x, y.
     pub fn csv(&self) -> String {
         let mut out = row(["series", &self.x.name, &self.y.name]);
         for series in &self.series {
@@ -23,19 +23,19 @@ impl Chart {
         out
     }
 
-    /// Writes its numbers into the file.
+    /// Writes the numbers into the file.
     pub fn write_csv(&self, path: &Path) -> Result<(), Failure> {
         write(path, &self.csv())
     }
 }
 
 impl Bars {
-    /// Draws it into the file.
+    /// Writes the picture into the file.
     pub fn write_svg(&self, path: &Path) -> Result<(), Failure> {
         write(path, &self.svg().map_err(Failure::Other)?)
     }
 
-    /// A line a bar: group, series, value.
+    /// One CSV line for each bar: group, series, value.
     pub fn csv(&self) -> String {
         let mut out = row(["group", "series", &self.y.name]);
         for (name, values) in &self.series {
@@ -47,13 +47,13 @@ impl Bars {
         out
     }
 
-    /// Writes its numbers into the file.
+    /// Writes the numbers into the file.
     pub fn write_csv(&self, path: &Path) -> Result<(), Failure> {
         write(path, &self.csv())
     }
 }
 
-/// One line of CSV; fields are quoted where they must be.
+/// One line of CSV; fields are quoted if they must be.
 pub fn row<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
     let mut line = Vec::new();
     for (index, field) in fields.into_iter().enumerate() {

@@ -1,13 +1,13 @@
 //! Charts: points or bars with names, drawn as SVG and written as CSV.
 //!
-//! What it is: the one look of every picture the program makes. What it is not: a general plotter; it draws
-//! lines over numbers ([`Chart`]) and bars over names ([`Bars`]), each axis linear or logarithmic. Who calls
-//! it: the commands that measure. Nothing is shared between threads.
+//! All pictures of the program come from this module, in one style. It is not a general plotter: it draws
+//! lines over numbers ([`Chart`]) and bars over names ([`Bars`]), each axis linear or logarithmic. Callers
+//! are the commands that measure. Threads share nothing here.
 //!
-//! 1. No font is read: text widths are guessed, and whoever shows the SVG has the fonts.
+//! 1. Drawing reads no font: text widths are estimates, and the viewer of the SVG supplies the fonts.
 //! 2. The same data gives the same bytes.
-//! 3. What a logarithmic axis cannot show (zero, less, not a number) is left out of the picture, never of the
-//!    CSV.
+//! 3. Values that a logarithmic axis cannot show (zero, less, not a number) are left out of the picture,
+//!    but not of the CSV.
 
 mod chart;
 #[cfg(feature = "rows")]

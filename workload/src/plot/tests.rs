@@ -1,4 +1,4 @@
-//! What is drawn, as far as text shows it.
+//! Charts, as far as the SVG text shows them.
 
 use super::chart::tick;
 use super::*;
@@ -9,7 +9,7 @@ fn chart(x: Axis, y: Axis) -> Chart {
     Chart { title, x, y, series: vec![Series { name, points }] }
 }
 
-/// Every pair of scales draws a line and a dot for each point, and names its axes.
+/// Charts with every pair of scales draw a line, and a dot for each point, and name the axes.
 #[test]
 fn lines_on_every_scale() {
     for x in [Axis::linear("depth"), Axis::logarithmic("depth")] {
@@ -22,7 +22,8 @@ fn lines_on_every_scale() {
     }
 }
 
-/// What has no place on an axis is left out of the picture and stays in the CSV; an empty chart is drawn.
+/// Values without a position on an axis are left out of the picture and stay in the CSV; an empty chart
+/// draws.
 #[test]
 fn what_cannot_be_shown_is_left_out() {
     let mut chart = chart(Axis::logarithmic("x"), Axis::logarithmic("y"));
@@ -33,7 +34,7 @@ fn what_cannot_be_shown_is_left_out() {
     assert!(chart.svg().is_ok());
 }
 
-/// One point alone, and values that are all the same, have an axis around them.
+/// A single point, and values that are all equal, get an axis of some length.
 #[test]
 fn one_value_has_a_span() {
     for scale in [Scale::Linear, Scale::Logarithmic] {
@@ -44,7 +45,7 @@ fn one_value_has_a_span() {
     }
 }
 
-/// Bars stand over their group's name; a missing value leaves its place empty.
+/// Bars are above the name of their group; a missing value leaves a gap.
 #[test]
 fn bars_over_names() {
     let series =
@@ -64,7 +65,7 @@ fn bars_over_names() {
     }
 }
 
-/// The CSV has every point, with fields quoted where a comma is in them.
+/// The CSV has every point; fields with a comma are quoted.
 #[test]
 fn csv_has_every_point() {
     let chart = chart(Axis::linear("depth"), Axis::linear("reads"));

@@ -1,14 +1,14 @@
-//! Which fields of a row of csv or tsv make the item.
+//! The fields of a csv or tsv row that make an item.
 //!
-//! Every column is stored or was left out by the user: a column `value` beside others that would be lost, and
-//! two columns of one name where both are asked for, are refused.
+//! Every column is stored, unless the user leaves it out. Two cases that would lose a column are errors: a
+//! column `value` beside others, and two columns of a requested name.
 
 use serde_json::{Map, Value};
 
 use super::write::GUARD;
 use super::{Shape, from_hex};
 
-/// The columns of a file, and those of the item; decided once, by the first row.
+/// The columns of a file, and those of the item. The first row determines them.
 pub(crate) struct Columns {
     names: Vec<String>,
     key: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Columns {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Column(usize),
-    /// As `Column`, and this one says which fields are in hexadecimal digits.
+    /// As `Column`, and a second column with flags for the encoding of the fields.
     Flagged(usize, usize),
     WholeRow,
 }
@@ -52,7 +52,7 @@ impl Columns {
         self.names.len()
     }
 
-    /// The key and the value of a row with as many fields as there are columns.
+    /// The key and the value of a row, which has one field for each column.
     pub(crate) fn item(&self, mut fields: Vec<Vec<u8>>) -> Result<(Vec<u8>, Vec<u8>), String> {
         let value = match self.value {
             Source::WholeRow => whole_row(&self.names, &fields)?,
@@ -78,8 +78,8 @@ impl Columns {
     }
 }
 
-/// A field as it was before it was written: a small letter says that it is in hexadecimal digits, a capital
-/// that an apostrophe is before it.
+/// Undoes the encoding of a field. A lower-case flag marks hexadecimal digits, an upper-case flag an
+/// apostrophe in front.
 fn unflagged(what: &str, mut field: Vec<u8>, flag: Option<u8>) -> Result<Vec<u8>, String> {
     match flag {
         None => Ok(field),
@@ -89,7 +89,7 @@ fn unflagged(what: &str, mut field: Vec<u8>, flag: Option<u8>) -> Result<Vec<u8>
     }
 }
 
-/// The one column of that name.
+/// The index of the only column with that name.
 fn named(names: &[String], wanted: &str) -> Result<usize, String> {
     let mut found = (0..names.len()).filter(|index| names[*index] == wanted);
     match (found.next(), found.next()) {
@@ -99,7 +99,7 @@ fn named(names: &[String], wanted: &str) -> Result<usize, String> {
     }
 }
 
-/// The value where neither --key nor --value is given.
+/// The value if neither --key nor --value is given.
 fn by_default(names: &[String], key: usize, shape: &Shape) -> Result<Source, String> {
     if !shape.header {
         return Ok(if names.len() == 2 { Source::Column(1) } else { Source::WholeRow });

@@ -1,11 +1,12 @@
 //! Comma-separated values (RFC 4180), read by the crate `csv`.
 //!
 //! A field may be quoted; in quotes a separator, a line break and a doubled quote stand for themselves. A
-//! quote inside a field that does not begin with one is text, as every spreadsheet reads it.
+//! quote inside an unquoted field is text, as in every spreadsheet.
 //!
-//! The crate reads any bytes as some record. So each record is compared with its bytes, and a record that no
-//! writer would spell so is bad: text behind a closing quote, a quote that is never closed, a line break of
-//! another kind than the file's outside quotes. What follows is read from the second line of a bad record.
+//! The crate accepts any bytes as some record. So this module compares each record with its bytes, and
+//! reports a record in an impossible spelling as bad: text behind a closing quote, a quote without an end,
+//! or, outside quotes, a line break of another kind than the file's. After a bad record, reading continues at
+//! its second line.
 
 use std::io::{self, Read, SeekFrom};
 use std::ops::Range;
@@ -18,7 +19,7 @@ use super::layout::{Layout, LineBreak};
 
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// A record: where it began, and its fields or what is wrong with it.
+/// A record: its start, and its fields or the reason why it is bad.
 pub(crate) struct Record {
     pub(crate) at: Position,
     pub(crate) fields: Result<Vec<Vec<u8>>, String>,
@@ -31,7 +32,7 @@ pub(crate) struct Records {
     position: Position,
     line_break: LineBreak,
     separator: u8,
-    /// The record that was read last: where it began, and its bytes without the line break.
+    /// The last record: its start, and its bytes without the line break.
     last: (Position, Range<u64>),
 }
 
@@ -44,7 +45,7 @@ impl Records {
             .flexible(true)
             .buffer_capacity(BUFFER_BYTES)
             .from_reader(input);
-        // A seek reads the first record as the headers if there are none yet.
+        // Without headers, a seek of the crate reads the first record as headers.
         reader.set_byte_headers(ByteRecord::new());
         let (line_break, separator) = (layout.line_break, layout.separator);
         let (record, position, last) = (ByteRecord::new(), layout.data_at, (layout.data_at, 0..0));
@@ -61,10 +62,10 @@ impl Records {
         self.reader.get_ref().can_seek()
     }
 
-    /// Goes on from a position between two records.
+    /// Continues at a position between two records.
     ///
-    /// The crate drops a byte order mark at any place that it begins from. It begins before the line break,
-    /// if there is one, so that a mark at the start of a row stays.
+    /// The crate drops a byte order mark wherever it starts to read. So it starts at the line break before
+    /// the position, if there is one, and a mark at the start of a row stays.
     pub(crate) fn seek(&mut self, position: Position) -> io::Result<()> {
         let mut from = position.offset;
         if let Some(before) = from.checked_sub(1) {
@@ -84,7 +85,7 @@ impl Records {
         Ok(())
     }
 
-    /// The next record; blank lines are passed over.
+    /// Reads the next record; blank lines are skipped.
     pub(crate) fn next(&mut self) -> io::Result<Option<Record>> {
         loop {
             let start = self.position;
@@ -108,7 +109,7 @@ impl Records {
                 return Ok(None);
             }
             let mut fields: Vec<Vec<u8>> = self.record.iter().map(<[u8]>::to_vec).collect();
-            // To the crate a CR before the line break is the last field's last byte.
+            // The crate takes a CR before the line break for the last byte of the last field.
             let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
             if let Some(last) = fields.last_mut().filter(|_| self.line_break == LineBreak::Lf) {
                 last.truncate(last.len() - usize::from(line.ends_with(b"\r")));
@@ -128,13 +129,13 @@ impl Records {
         Position { offset: start.offset + blank, lines: start.lines + blank }
     }
 
-    /// The position of the second line of a record of several lines.
+    /// The position of the second line of a record with several lines.
     fn second_line(&self, at: Position, text: &[u8]) -> Option<Position> {
         let index = text.iter().position(|byte| *byte == self.line_break.byte())?;
         Some(Position { offset: at.offset + index as u64 + 1, lines: at.lines + 1 })
     }
 
-    /// Passes over a record that is longer than may be kept: its first line, if the record has more than one.
+    /// Skips a record that is too long to keep: its first line only, if the record has several.
     fn pass_too_long(&mut self, start: Position) -> io::Result<Record> {
         let bytes = self.reader.get_ref().kept(start.offset..u64::MAX);
         let at = self.after_blank_lines(start, bytes);
@@ -153,7 +154,7 @@ impl Records {
         Ok(Record { at, fields: Err(format!("the row is longer than {limit} bytes")) })
     }
 
-    /// Whether the fields, written again, are the bytes of the row; else what is wrong with it.
+    /// Checks that the fields, encoded again, give the bytes of the row; else returns the fault.
     fn check(&self, text: &[u8], fields: &[Vec<u8>]) -> Result<(), String> {
         if !text.iter().any(|byte| *byte == b'"' || *byte == self.line_break.other()) {
             return Ok(());
@@ -190,8 +191,8 @@ impl Records {
         Ok(())
     }
 
-    /// Where a byte of the last row is: its column, counted in characters, and its line if that is another
-    /// than the row's first.
+    /// The position of a byte of the last row: its column, counted in characters, and its line unless that is
+    /// the first line of the row.
     fn column_of(&self, text: &[u8], index: usize) -> String {
         let before = text.get(..index).unwrap_or(text);
         let lines = self.line_break.count(before);
@@ -204,7 +205,7 @@ impl Records {
         }
     }
 
-    /// Where a field of the good row that was read last begins, or where the row ends if it has fewer.
+    /// The start of a field of the last row, which is good, or the end of the row if it has fewer fields.
     pub(crate) fn column_of_field(&self, index: usize) -> String {
         let text = self.reader.get_ref().kept(self.last.1.clone());
         let mut field_at = 0;
@@ -225,13 +226,14 @@ fn io_error(error: ::csv::Error) -> io::Error {
     }
 }
 
-/// Why a field is not quoted as a writer would quote it.
+/// A fault in the quotes of a field.
 enum BadQuote {
     Unclosed,
     TextBehind,
 }
 
-/// The bytes behind a field's closing quote, if the bytes behind its opening quote spell the field.
+/// The bytes behind a field's closing quote, if `quoted`, the bytes behind its opening quote, spell the
+/// field.
 fn after_quoted<'a>(quoted: &'a [u8], field: &[u8]) -> Result<&'a [u8], BadQuote> {
     let mut rest = quoted;
     for byte in field {

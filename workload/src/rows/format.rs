@@ -18,7 +18,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format a file's extension stands for.
+    /// The format for a file's extension.
     pub fn of_path(path: &Path) -> Option<Format> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         match extension.as_str() {

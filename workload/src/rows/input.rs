@@ -1,8 +1,8 @@
-//! The bytes of a file or of a stream, of which the last can be read again.
+//! The bytes of a file or of a stream, with the last ones kept for a second read.
 //!
-//! A reader of rows says from which byte on it may come back ([`Input::keep_from`]); bytes from there on
-//! stay in memory until the next read. So a bad row is read again from its second line also where nothing
-//! can seek.
+//! A reader of rows calls [`Input::keep_from`] with the offset that it may return to. Bytes from there on
+//! stay in memory until the next read. So a bad row can be read again from its second line, even in a stream
+//! without seeks.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 1 << 18;
 
 enum Source {
     File(File),
-    /// Standard input, a pipe or a device: bytes come once.
+    /// Standard input, a pipe or a device: each byte comes only once.
     Stream(Box<dyn Read>),
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Input {
     kept: Vec<u8>,
     /// The offset of the first kept byte.
     kept_at: u64,
-    /// How many kept bytes were read.
+    /// Number of kept bytes already read.
     next: usize,
     keep_from: u64,
     row_bytes_max: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Opens a file. A row that takes more than `row_bytes_max` is not kept in memory.
+    /// Opens a file. A row longer than `row_bytes_max` is not kept in memory.
     pub(crate) fn open(path: &Path, row_bytes_max: usize) -> Result<Input, Failure> {
         let file = File::open(path).map_err(|source| Failure::file("open", path, source))?;
         let metadata = file.metadata().map_err(|source| Failure::file("read", path, source))?;
@@ -60,13 +60,13 @@ impl Input {
         matches!(self.source, Source::File(_))
     }
 
-    /// Keeps the bytes from this offset on, which must not be behind the next byte to read.
+    /// Keeps the bytes from this offset on; the offset must not be behind the next byte to read.
     pub(crate) fn keep_from(&mut self, offset: u64) {
         self.keep_from = offset;
         self.is_full = false;
     }
 
-    /// Whether a read failed because too many bytes are kept.
+    /// Whether the last read failed because too many bytes are kept.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
@@ -76,13 +76,13 @@ impl Input {
         self.kept_at + self.kept.len() as u64
     }
 
-    /// Kept bytes, by their offsets; fewer where they are not kept.
+    /// The kept bytes in a range of offsets; fewer if some are not kept.
     pub(crate) fn kept(&self, offsets: Range<u64>) -> &[u8] {
         let index = |offset: u64| (offset.saturating_sub(self.kept_at) as usize).min(self.kept.len());
         self.kept.get(index(offsets.start)..index(offsets.end)).unwrap_or_default()
     }
 
-    /// Reads on behind the kept bytes; false at the end.
+    /// Reads more bytes behind the kept ones; false at the end of the input.
     pub(crate) fn keep_more(&mut self) -> io::Result<bool> {
         let start = self.kept.len();
         self.kept.resize(start + CHUNK_BYTES, 0);
@@ -101,7 +101,7 @@ impl Input {
         read.map(|bytes| bytes > 0)
     }
 
-    /// Whether there is room for more beside the bytes that are asked to be kept; forgets the others.
+    /// Drops bytes before `keep_from`. Returns whether there is room for more.
     pub(crate) fn has_room(&mut self) -> bool {
         let unneeded = (self.keep_from.saturating_sub(self.kept_at) as usize).min(self.next);
         self.kept.drain(..unneeded);
@@ -111,7 +111,7 @@ impl Input {
         !self.is_full
     }
 
-    /// Passes over the rest of a line, whatever its length, and its line break; the offset behind it.
+    /// Skips the rest of a line of any length and its line break; returns the offset behind it.
     pub(crate) fn pass_line(&mut self, line_break: u8) -> io::Result<u64> {
         loop {
             let rest = &self.kept[self.next..];
@@ -146,7 +146,7 @@ impl Read for Input {
 }
 
 impl Seek for Input {
-    /// Goes to an offset from the start: to a kept byte, or to any of a file.
+    /// Seeks to an offset from the start: to a kept byte, or anywhere in a file.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let SeekFrom::Start(offset) = to else { return Err(io::ErrorKind::Unsupported.into()) };
         if (self.kept_at..=self.kept_to()).contains(&offset) {
@@ -167,7 +167,7 @@ impl Seek for Input {
 mod tests {
     use super::*;
 
-    /// Kept bytes can be read again from a stream, others cannot; too many of them are an error.
+    /// A stream gives kept bytes again, but no others; too many kept bytes are an error.
     #[test]
     fn kept_bytes_are_read_again() {
         let text: Vec<u8> = (0..(3 * CHUNK_BYTES)).map(|number| number as u8).collect();
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(input.pass_line(b'\n').expect("it reads"), 256 + 11);
     }
 
-    /// A line of any length is passed over without being kept.
+    /// A line of any length is skipped without being kept.
     #[test]
     fn long_lines_are_passed() {
         let mut text = vec![b'x'; 4 * CHUNK_BYTES];

@@ -1,7 +1,7 @@
-//! JSON lines: one object a line. A string stands for its text, anything else for its JSON as it was written.
+//! JSON lines: one object a line. A string stands for its text, any other value for its JSON text as written.
 //!
-//! No field is lost: two of one name, and fields beside `key` and `value` that no option leaves out, are
-//! faults.
+//! No field is lost silently: two fields of one name are an error, and so are fields beside `key` and
+//! `value`, unless an option leaves them out.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{Shape, from_hex};
 
-/// The fields of an object in their order, those of one name included.
+/// The fields of an object in order, including fields with equal names.
 struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Deserialize<'a> for Fields<'a> {
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
     fn of(line: &'a [u8]) -> Result<Fields<'a>, String> {
         let fields: Fields<'a> = serde_json::from_slice(line).map_err(|error| {
             let reason = error.to_string();
-            // The line and column it knows are those within this one line.
+            // The parser's line number is always 1, since it sees one line.
             let reason = reason.split(" at line ").next().unwrap_or_default();
             format!("this is not a JSON object: {reason}, at column {}", error.column())
         })?;

@@ -1,16 +1,16 @@
-//! The layout of a file, from its first line: encoding, line breaks and separator. A file that would be read
-//! as something else than it means is refused here, before anything is stored.
+//! The layout of a file, from its first line: encoding, line breaks and separator. A file that would be
+//! misread is refused here, before any item is stored.
 //!
 //! | beginning | verdict |
 //! |---|---|
-//! | UTF-8 with a byte order mark | the mark is passed over |
+//! | UTF-8 with a byte order mark | the mark is skipped |
 //! | UTF-16 or UTF-32, with a mark or with NUL bytes in every other place | refused |
 //! | the first line ends in LF or CRLF | lines end in LF; a CR before it is part of the line break |
 //! | the first line ends in CR | lines end in CR |
 //! | `sep=;`, as Excel writes it | csv: the separator; tsv: refused unless it is the tab |
 //! | a first row with another separator than the format's | refused; `--separator` decides |
 //!
-//! No more is read than the first line, so that rows from a pipe are stored as they come.
+//! Only the first line is read, so that rows from a pipe are stored as they arrive.
 
 use std::io;
 
@@ -19,7 +19,7 @@ use super::{Format, Position, Shape};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Separators that files are written with, beside the comma.
+/// Separators in common use, beside the comma.
 const SEPARATORS: [u8; 3] = [b';', b'\t', b'|'];
 
 /// The bytes between two lines.
@@ -40,7 +40,7 @@ impl LineBreak {
         }
     }
 
-    /// The byte that may not stand in a line outside quotes.
+    /// The byte that a line must not contain outside quotes.
     pub(crate) fn other(self) -> u8 {
         match self {
             LineBreak::Lf => b'\r',
@@ -48,7 +48,7 @@ impl LineBreak {
         }
     }
 
-    /// The line without its line break, which the last line of a file may lack.
+    /// The line without its line break; the last line of a file may have none.
     pub(crate) fn trim(self, line: &[u8]) -> &[u8] {
         let text = line.strip_suffix(&[self.byte()]).unwrap_or(line);
         match self {
@@ -62,18 +62,18 @@ impl LineBreak {
     }
 }
 
-/// How a file is laid out.
+/// The layout of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     pub(crate) line_break: LineBreak,
     pub(crate) separator: u8,
-    /// Where the first row begins, the header included.
+    /// Start of the first row, header included.
     pub(crate) data_at: Position,
 }
 
 impl Layout {
-    /// Reads the first line of the input and goes back before it. The inner error says why the file is
-    /// refused.
+    /// Reads the first line of the input and returns to its start. The inner error is the reason to refuse
+    /// the file.
     pub(crate) fn of(input: &mut Input, shape: &Shape) -> io::Result<Result<Layout, String>> {
         let first = loop {
             match FirstLine::of(input.kept(0..input.kept_to()), shape) {
@@ -92,25 +92,25 @@ impl Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FirstLine {
     start: usize,
-    /// Behind its line break.
+    /// The offset behind its line break.
     end: usize,
     line_break: LineBreak,
 }
 
 impl FirstLine {
-    /// The first line, if the bytes are enough to tell where it ends.
+    /// The first line, or `None` if more bytes are needed to find its end.
     fn of(head: &[u8], shape: &Shape) -> Option<FirstLine> {
         let is_separator =
             |byte: u8| byte == b',' || SEPARATORS.contains(&byte) || shape.separator == Some(byte);
         let start = blank_bytes(head);
-        // Blank lines say how lines end; else the first line does.
+        // Blank lines at the start determine the kind of line break; else the first line does.
         let known =
             if start > mark_bytes(head) { Some(line_break_at(head, mark_bytes(head))?) } else { None };
         let (mut is_quoted, mut may_open) = (false, true);
         for (index, &byte) in head.iter().enumerate().skip(start) {
             match byte {
                 b'"' if shape.format == Format::Csv => {
-                    // A quote behind a closing one makes a doubled quote, and opens again.
+                    // A quote right behind a closing quote makes a doubled quote, and reopens the field.
                     (is_quoted, may_open) = (!is_quoted && may_open, is_quoted);
                     continue;
                 }
@@ -126,14 +126,14 @@ impl FirstLine {
         None
     }
 
-    /// The first line of a file that is one line.
+    /// The first line of a file that has only one.
     fn of_all(head: &[u8]) -> FirstLine {
         let line_break = if head.ends_with(b"\r") { LineBreak::Cr } else { LineBreak::Lf };
         FirstLine { start: blank_bytes(head), end: head.len(), line_break }
     }
 }
 
-/// The kind of the line break that begins at `index`, if the byte behind a CR is there.
+/// The kind of the line break at `index`; `None` if the byte behind a CR is missing.
 fn line_break_at(head: &[u8], index: usize) -> Option<LineBreak> {
     match (head.get(index)?, head.get(index + 1)) {
         (b'\r', Some(b'\n')) => Some(LineBreak::Lf),
@@ -147,7 +147,7 @@ fn mark_bytes(head: &[u8]) -> usize {
     if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 }
 }
 
-/// The bytes of the mark and of the blank lines behind it.
+/// Bytes of the mark and of the blank lines behind it.
 fn blank_bytes(head: &[u8]) -> usize {
     let rest = head.iter().skip(mark_bytes(head));
     mark_bytes(head) + rest.take_while(|byte| matches!(byte, b'\n' | b'\r')).count()
@@ -217,7 +217,7 @@ fn is_utf16(line: &[u8], shape: &Shape) -> bool {
     is_latin || !separators.is_empty() && (separators.iter().all(little) || separators.iter().all(big))
 }
 
-/// The separator that a line `sep=;` names, quoted or not.
+/// The separator named by a line `sep=;`, quoted or not.
 fn said_separator(line: &[u8]) -> Option<u8> {
     let line = line.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(line);
     match line {
@@ -228,7 +228,7 @@ fn said_separator(line: &[u8]) -> Option<u8> {
     }
 }
 
-/// A separator that the first row has instead of the right one.
+/// A wrong separator that the first row uses instead of the right one.
 fn other_separator(line: &[u8], separator: u8, shape: &Shape) -> Option<u8> {
     let bare = outside_quotes(line, shape.format);
     let count = |wanted: u8| bare.iter().filter(|byte| **byte == wanted).count();
@@ -238,7 +238,7 @@ fn other_separator(line: &[u8], separator: u8, shape: &Shape) -> Option<u8> {
         is_digit(index.checked_sub(1)) && is_digit(Some(index + 1))
     };
     let right = count(separator);
-    // Data may hold other separators in its text; names do not. A comma between digits is a decimal comma.
+    // Text in data may contain other separators, names do not. A comma between digits is a decimal comma.
     let are_decimals =
         || bare.iter().enumerate().all(|(index, byte)| *byte != separator || between_digits(index));
     let is_wrong = |other: u8| match (shape.format, shape.header) {
@@ -262,7 +262,7 @@ fn outside_quotes(line: &[u8], format: Format) -> Vec<u8> {
     bare
 }
 
-/// Whether a byte can separate fields.
+/// Whether a byte may separate fields.
 pub(crate) fn is_usable(byte: u8) -> bool {
     !matches!(byte, b'"' | b'\\') && (byte.is_ascii_punctuation() || byte == b'\t' || byte == b' ')
 }
@@ -271,12 +271,12 @@ fn spelled(separator: u8) -> String {
     if separator == b'\t' { "a tab".to_string() } else { format!("{:?}", char::from(separator)) }
 }
 
-/// As --separator takes it.
+/// The argument of --separator for a separator.
 pub fn option(separator: u8) -> String {
     if separator == b'\t' { "tab".to_string() } else { char::from(separator).to_string() }
 }
 
-/// The separator that an argument means: one character, or `tab`.
+/// Parses an argument of --separator: one character, or `tab`.
 pub fn parse_separator(word: &str) -> Result<u8, String> {
     match word.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),

@@ -1,4 +1,4 @@
-//! Lines of an input, with the offset and number of each, none longer than asked for.
+//! Lines of an input, with offset and number, and with a limit on their length.
 
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
@@ -10,9 +10,9 @@ use super::layout::{Layout, LineBreak};
 /// The next line of [`Lines`].
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Line {
-    /// [`Lines::text`] has it.
+    /// A line, available from [`Lines::text`].
     Read,
-    /// The line was passed over.
+    /// A line over the limit, skipped.
     TooLong,
     End,
 }
@@ -50,7 +50,7 @@ impl Lines {
         Ok(())
     }
 
-    /// The line that was read last, without its line break.
+    /// The last line, without its line break.
     pub(crate) fn text(&self) -> &[u8] {
         self.line_break.trim(self.input.kept(self.text.clone()))
     }

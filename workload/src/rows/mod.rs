@@ -1,14 +1,14 @@
 //! Rows of a file as items: CSV, tab-separated values and JSON lines, read in bounded memory with exact
 //! positions.
 //!
-//! What it is not: a table reader; a row's only use here is a key and a value. Used by the import; the export
-//! writes the same formats through [`mod@write`].
+//! This is not a table reader: a row here is only a key and a value. The import uses it; the export writes
+//! the same formats through [`mod@write`].
 //!
-//! 1. [`Rows::position`] after a row is where the next one begins; reading from there gives the same rows.
-//! 2. A bad row is an answer, not a failure, and the row after it is read as if the bad one were not there.
+//! 1. [`Rows::position`] after a row is the start of the next one; reading from there gives the same rows.
+//! 2. A bad row is a result, not an error, and does not change the rows after it.
 //! 3. A row longer than [`ROW_BYTES_MAX`] is bad, and its bytes are not kept in memory.
-//! 4. What a file holds is an item, is told as bad, or was left out by the user's options. A file whose
-//!    layout means something else than it seems is refused when it is opened.
+//! 4. The contents of a file are items, reported as bad, or left out by the user's options. A file with a
+//!    misleading layout is refused at the opening.
 
 mod columns;
 mod csv;
@@ -36,10 +36,10 @@ use layout::Layout;
 pub use layout::{option as separator_option, parse_separator};
 use lines::{Line, Lines};
 
-/// The longest row, in bytes, line breaks in quotes included.
+/// The longest row in bytes, including line breaks in quotes.
 pub const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// A place between two rows.
+/// A position between two rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Position {
     /// Bytes before it.
@@ -48,26 +48,26 @@ pub struct Position {
     pub lines: u64,
 }
 
-/// How a file's rows become items: what must be the same again for a position to mean the same.
+/// The rules that make items of rows. A position stays valid only with the same rules.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Shape {
-    /// Of the file.
+    /// The format of the file.
     pub format: Format,
-    /// The column of the key, where it was named.
+    /// The column of the key, if an option names it.
     pub key: Option<String>,
-    /// The column of the value, where it was named.
+    /// The column of the value, if an option names it.
     pub value: Option<String>,
-    /// Whether the first row holds names.
+    /// Whether the first row has names.
     pub header: bool,
-    /// The byte between two fields of csv or tsv, where it was named.
+    /// The byte between two fields of csv or tsv, if an option names it.
     #[serde(default)]
     pub separator: Option<u8>,
 }
 
-/// An item and where its row began.
+/// An item and the position of its row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// Where its row began.
+    /// Start of its row.
     pub at: Position,
     /// Its key.
     pub key: Vec<u8>,
@@ -75,21 +75,21 @@ pub struct Item {
     pub value: Vec<u8>,
 }
 
-/// What a row turned out to be.
+/// The result of reading a row.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Row {
-    /// One item.
+    /// An item.
     Item(Item),
-    /// Not an item.
+    /// A bad row.
     Bad {
-        /// The line it began on, counted from 1.
+        /// Its first line, counted from 1.
         line: u64,
-        /// What is wrong.
+        /// The reason why it is bad.
         reason: String,
     },
 }
 
-/// A file's rows, one after the other.
+/// The rows of a file, in order.
 pub struct Rows {
     reader: Reader,
     shape: Shape,
@@ -99,12 +99,12 @@ pub struct Rows {
 
 enum Reader {
     Csv(Box<Records>),
-    /// With the separator.
+    /// The lines, and the separator of their fields.
     Tsv(Lines, u8),
     Json(Lines),
 }
 
-/// A row of csv or tsv, or why it is bad.
+/// The fields of a csv or tsv row, or the reason why it is bad.
 type Fields = Result<Vec<Vec<u8>>, String>;
 
 impl Rows {
@@ -131,12 +131,12 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The file, as messages call it.
+    /// The file's name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the file keeps its bytes, so that a position in it can be gone on from later.
+    /// Whether the input is a file, so that reading can continue later from a position.
     pub fn can_seek(&self) -> bool {
         match &self.reader {
             Reader::Csv(records) => records.can_seek(),
@@ -144,12 +144,12 @@ impl Rows {
         }
     }
 
-    /// Whether the first row was taken as names.
+    /// Whether the first row was read as names.
     pub fn has_header(&self) -> bool {
         self.shape.header && self.columns.is_some()
     }
 
-    /// Where the next row begins.
+    /// Start of the next row.
     pub fn position(&self) -> Position {
         match &self.reader {
             Reader::Csv(records) => records.position(),
@@ -157,7 +157,7 @@ impl Rows {
         }
     }
 
-    /// Goes on from a position this file gave before.
+    /// Continues from an earlier position of this file.
     pub fn seek(&mut self, position: Position) -> Result<(), Failure> {
         let sought = match &mut self.reader {
             Reader::Csv(records) => records.seek(position),
@@ -186,7 +186,7 @@ impl Rows {
         }))
     }
 
-    /// Learns the columns from the first row: from the names that it holds, or from the number of its fields.
+    /// Determines the columns from the first row: from its names, or from the number of its fields.
     fn read_first_row(&mut self, data_at: Position) -> Result<(), Failure> {
         if self.shape.format == Format::Jsonl {
             return Ok(());
@@ -221,7 +221,7 @@ impl Rows {
         }
     }
 
-    /// The next row's fields; blank lines are passed over.
+    /// The fields of the next row; blank lines are skipped.
     fn next_fields(&mut self) -> io::Result<Option<(Position, Fields)>> {
         match &mut self.reader {
             Reader::Csv(records) => Ok(records.next()?.map(|record| (record.at, record.fields))),
@@ -239,7 +239,7 @@ impl Rows {
         }
     }
 
-    /// The item that a row of csv or tsv makes.
+    /// The item of a csv or tsv row.
     fn item_of(&self, fields: Vec<Vec<u8>>) -> Result<KeyValue, String> {
         let Some(columns) = &self.columns else { return Err("the file had no first row".to_string()) };
         let (given, expected) = (fields.len(), columns.count());

@@ -1,4 +1,4 @@
-//! Rows: what each format accepts, what it refuses and that positions are exact.
+//! Rows: accepted and refused input of each format, and exact positions.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
 }
 
-/// Which columns make the item, with and without a header and names.
+/// The columns of an item follow from the header, the options and the defaults.
 #[test]
 fn columns_are_chosen_by_name_or_default() {
     let csv = shape(Format::Csv);
@@ -50,8 +50,8 @@ fn columns_are_chosen_by_name_or_default() {
     assert!(error.contains("no column \"mail\"; there are id, name"), "{error}");
 }
 
-/// CSV's corners: quotes, line breaks in fields, CRLF, blank lines, a mark at the start, no line break at the
-/// end.
+/// CSV's corner cases: quotes, line breaks in fields, CRLF, blank lines, a mark at the start, no line break
+/// at the end.
 #[test]
 fn csv_corners() {
     let csv = shape(Format::Csv);
@@ -60,8 +60,8 @@ fn csv_corners() {
     assert_eq!(pairs("key,value,hex\n41,4242,kv\n\"\",\"a\",\n", csv), owned(&[("A", "BB"), ("", "a")]));
 }
 
-/// Bad rows are told with their line and column, and the next row is read as if they were not there. After
-/// bad quotes that is the next line.
+/// Bad rows are reported with line and column, and do not change the next row. After bad quotes the next row
+/// is the next line.
 #[test]
 fn bad_rows_do_not_spoil_the_next() {
     let text = "key,value\na,1\nb\nc,\"2\"x\nd,\"open\ne,5\nf,6,7\ng,\"7\"\nh,8\n";
@@ -101,7 +101,7 @@ fn bad_rows_do_not_spoil_the_next() {
     assert!(tsv[1].1.ends_with("the first too many begins at column 5"), "{tsv:?}");
 }
 
-/// The error of a file that is refused when it is opened.
+/// The error at the opening of a refused file.
 #[track_caller]
 fn refusal(text: impl AsRef<[u8]>, shape: Shape) -> String {
     match all_rows(text.as_ref(), shape) {
@@ -110,8 +110,8 @@ fn refusal(text: impl AsRef<[u8]>, shape: Shape) -> String {
     }
 }
 
-/// Two columns of one name are refused where one of them would be lost; the last one was taken, or the first
-/// as a key. Columns that nothing takes are refused too.
+/// Two columns of one name are refused if one of them would be lost. Earlier, the last one was stored, or the
+/// first one as a key. Columns without a use are refused too.
 #[test]
 fn no_column_is_lost_unasked() {
     let csv = shape(Format::Csv);
@@ -133,7 +133,7 @@ fn no_column_is_lost_unasked() {
     assert_eq!(pairs("key,value,note\na,1,n\n", keyed("key", Some("value"))), owned(&[("a", "1")]));
 }
 
-/// Lines may end in a bare CR, in one way in a file. Such a file was one header, and no items.
+/// A file may use a bare CR as its one kind of line break. Earlier, such a file was one header without items.
 #[test]
 fn lines_end_in_one_way() {
     let expected = owned(&[("a", "1"), ("b", "2")]);
@@ -167,8 +167,8 @@ fn lines_end_in_one_way() {
     assert!(fault("{\"key\":\r1}{\n", Format::Jsonl).1.contains("not a JSON object"));
 }
 
-/// A line `sep=;` and --separator say what separates fields; a first row with another separator than the
-/// format's is refused. Such rows were one column.
+/// A line `sep=;` and --separator set the separator. A first row with another separator than the format's is
+/// refused; earlier, such rows were one column.
 #[test]
 fn separators_are_as_they_are_meant() {
     let with = |separator: u8, header| Shape { separator: Some(separator), header, ..shape(Format::Csv) };
@@ -237,8 +237,7 @@ fn other_encodings_are_refused() {
     assert_eq!(pairs("key,value\n\0,a\0b\n", shape(Format::Csv)), owned(&[("\0", "a\0b")]));
 }
 
-/// Bytes that are not UTF-8 are stored as they are where they are a column, and refused where they would have
-/// to be JSON.
+/// Bytes that are not UTF-8 are stored unchanged from a column, and refused if they would have to be JSON.
 #[test]
 fn bytes_that_are_no_text() {
     let latin = b"key,value\nGr\xfcn,\xff\n";
@@ -254,7 +253,7 @@ fn bytes_that_are_no_text() {
     assert!(matches!(&rows[..], [Row::Bad { line: 1, reason }] if reason.contains("at column")), "{rows:?}");
 }
 
-/// A file may be empty, hold a header alone, or blank lines alone: it has no rows, and that is no fault.
+/// An empty file, a file with only a header and a file of blank lines have no rows and no error.
 #[test]
 fn files_without_rows() {
     for text in ["", "\n\r\n", "\u{feff}", "key,value", "key,value\n", "key,value\r", "\u{feff}key,value\n\n"]
@@ -273,15 +272,15 @@ fn files_without_rows() {
     );
 }
 
-/// Tab-separated fields keep quotes and unknown escapes, and bring line breaks as escapes.
+/// Tab-separated fields keep quotes and unknown escapes, and encode line breaks as escapes.
 #[test]
 fn tsv_has_escapes_and_no_quotes() {
     let text = "key\tvalue\na\\tb\t\"x\\ny\nn\t\\N\\\n";
     assert_eq!(pairs(text, shape(Format::Tsv)), owned(&[("a\tb", "\"x\ny"), ("n", "\\N\\")]));
 }
 
-/// JSON lines: strings are text, numbers keep their digits, whole rows keep their bytes; the faults are
-/// named.
+/// JSON lines: strings are text, numbers keep their digits, whole rows keep their bytes; errors name the
+/// fault.
 #[test]
 fn json_lines() {
     let lines = shape(Format::Jsonl);
@@ -350,7 +349,7 @@ fn positions_are_exact() {
                 assert_eq!(second.position().offset, text.len() as u64);
             }
         });
-        // A stream, a byte at a time, has the same rows.
+        // A stream that gives one byte at a time has the same rows.
         let slow = OneByte(std::io::Cursor::new(text.into_bytes()));
         let mut rows =
             Rows::of(Input::stream(slow, ROW_BYTES_MAX), "a stream".to_string(), shape).expect("it opens");
@@ -367,8 +366,8 @@ impl std::io::Read for OneByte {
     }
 }
 
-/// A row over the limit is passed over whole, and its neighbours are read; of one with an open quote, the
-/// first line is.
+/// A row over the limit is skipped whole, and its neighbours are read. Of a row with an open quote, the first
+/// line is skipped.
 #[test]
 fn long_rows_are_passed_over() {
     let long = "x".repeat(600_000);
@@ -395,7 +394,7 @@ fn long_rows_are_passed_over() {
     assert!(matches!(&tsv[1], Row::Item(item) if item.key == b"b" && item.at.lines == 2));
 }
 
-/// Every byte, line breaks, quotes and separators come back through each format's writer and reader.
+/// Any byte, line breaks, quotes and separators survive each format's writer and reader.
 #[test]
 fn what_is_written_is_read_back() {
     let mut items: Vec<(Vec<u8>, Vec<u8>)> =
@@ -437,7 +436,8 @@ fn what_is_written_is_read_back() {
     }
 }
 
-/// No field for a spreadsheet begins like a formula; one with a guard that is not there is a bad row.
+/// In output for a spreadsheet, no field begins like a formula. A row whose field lacks its announced guard
+/// is bad.
 #[test]
 fn formulas_are_guarded() {
     let (mut text, mut scratch) = (Vec::new(), Vec::new());
@@ -460,7 +460,7 @@ fn formulas_are_guarded() {
     assert!(rows.iter().all(|row| matches!(row, Row::Bad { .. })), "{} rows", rows.len());
 }
 
-/// What CSV writes, an independent reader reads as the same fields.
+/// An independent reader decodes the written CSV to the same fields.
 #[test]
 fn an_independent_reader_agrees() {
     let fields: [&[u8]; 5] = [b"plain", b"a,b", b"say \"hi\"", b"two\nlines\r\n", b" padded "];
@@ -475,8 +475,8 @@ fn an_independent_reader_agrees() {
     assert!(read.iter().take(5).eq(fields));
 }
 
-/// The corpus of the fuzz target, in every format: a row takes bytes, all bytes are read, and a row is the
-/// same when it is read again from where it began.
+/// The corpus of the fuzz target, in every format: each row takes bytes, all bytes are read, and a row read
+/// again from its start is the same.
 #[test]
 fn the_fuzzed_corpus_has_no_findings() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/import");
@@ -512,7 +512,7 @@ fn random_text_has_exact_positions() {
     assert!(rows_seen > 1_000, "{rows_seen}");
 }
 
-/// Checks the positions of all rows, and counts them; 0 for a file that is refused.
+/// Checks the positions of all rows and returns their count; 0 for a refused file.
 fn check_positions(text: &[u8], shape: Shape) -> usize {
     with_file(text, |path| {
         let Ok(mut rows) = Rows::open(path, shape) else { return 0 };

@@ -1,11 +1,12 @@
-//! Tab-separated values: fields as they are, with \t, \n, \r and \\ for the bytes that would end one.
+//! Tab-separated values: plain fields, with the escapes \t, \n, \r and \\ for tabs, line breaks and
+//! backslashes.
 //!
-//! As databases write them (PostgreSQL's COPY, MySQL's OUTFILE). There are no quotes, and a backslash before
-//! anything else stands for itself.
+//! The format is that of databases (PostgreSQL's COPY, MySQL's OUTFILE). There are no quotes, and a backslash
+//! before any other character stands for itself.
 
 use super::layout::LineBreak;
 
-/// The fields of a line, or why it is bad.
+/// The fields of a line, or the reason why it is bad.
 pub(crate) fn fields(line: &[u8], separator: u8, line_break: LineBreak) -> Result<Vec<Vec<u8>>, String> {
     if let Some(index) = line.iter().position(|byte| *byte == line_break.other()) {
         let (name, escape) = match line_break {
@@ -18,7 +19,7 @@ pub(crate) fn fields(line: &[u8], separator: u8, line_break: LineBreak) -> Resul
     Ok(line.split(|byte| *byte == separator).map(unescape).collect())
 }
 
-/// Where a field begins, or where the line ends if it has fewer.
+/// The start of a field, or the end of the line if it has fewer fields.
 pub(crate) fn column_of_field(line: &[u8], separator: u8, index: usize) -> String {
     let before: usize = line.split(|byte| *byte == separator).take(index).map(|field| field.len() + 1).sum();
     format!("column {}", column_of(line, before))
@@ -52,7 +53,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Appends a field, escaped where it must be.
+/// Appends a field, escaped if it must be.
 pub(crate) fn write_field(field: &[u8], row: &mut Vec<u8>) {
     for &byte in field {
         match byte {

@@ -1,4 +1,4 @@
-//! Items as rows that [`super::Rows`] reads back to the same bytes, whatever they are.
+//! Writes items with any bytes as rows that [`super::Rows`] decodes to the same bytes.
 
 use std::io::{self, Write};
 
@@ -10,22 +10,22 @@ use crate::text::{Spelling, add_field, hex, is_unsafe, json_escaped};
 /// The reader of the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reader {
-    /// A program: every field as it is.
+    /// A program: UTF-8 fields are written unchanged, others in hexadecimal.
     Program,
-    /// Fields with control or format characters are in hexadecimal, too.
+    /// A terminal: fields with control or format characters are written in hexadecimal too.
     Terminal,
-    /// The same, and fields that it would take for formulas have an apostrophe before them.
+    /// A spreadsheet: as for a terminal, with an apostrophe before fields that look like formulas.
     Spreadsheet,
 }
 
-/// What a spreadsheet takes for the beginning of a formula, or skips to find one.
+/// Characters that a spreadsheet takes for the start of a formula, or skips before one.
 const FORMULA_STARTS: [char; 10] =
     ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
-/// What is in front of a field that begins like a formula.
+/// The guard in front of a field that begins like a formula.
 pub(super) const GUARD: u8 = b'\'';
 
-/// Writes the header that the format begins with.
+/// Writes the header of the format, if it has one.
 pub fn write_header(format: Format, out: &mut impl Write) -> io::Result<()> {
     match format {
         Format::Csv => out.write_all(b"key,value,hex\n"),

@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use ureq::Agent;
 use ureq::http::Request;
 
-/// The program, serving a directory. Any thread may send it requests. It is killed when this is dropped.
+/// The program, serving a directory. Any thread may send it requests. Dropping this kills the program.
 pub struct Server {
     process: Child,
-    /// Kept open: the program writes to it when it ends.
+    /// Kept open because the program writes to it when it ends.
     output: BufReader<ChildStdout>,
     address: String,
     agent: Agent,
@@ -27,7 +27,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer, which has this status.
+    /// Asserts that the answer has this status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Answer {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
@@ -40,7 +40,7 @@ impl Answer {
     }
 }
 
-/// `text` as part of a path or query.
+/// Encodes `text` as a part of a path or query.
 pub fn encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
@@ -56,7 +56,7 @@ fn program(directory: &Path) -> Command {
 }
 
 impl Server {
-    /// The program over an empty directory, which goes with its guard.
+    /// Starts the program over an empty directory, which is removed with its guard.
     pub fn over_nothing() -> (Server, TempDir) {
         let directory = tempfile::tempdir().unwrap();
         (Server::over(directory.path()), directory)
@@ -74,14 +74,14 @@ impl Server {
         Server { process, output, address, agent }
     }
 
-    /// The message of a program that does not start.
+    /// The error message of a program that fails to start.
     pub fn refusal(directory: &Path) -> String {
         let ended = program(directory).output().unwrap();
         assert_eq!(ended.status.code(), Some(1));
         String::from_utf8(ended.stderr).unwrap()
     }
 
-    /// Ends the program as a service manager does, and waits until the store is closed.
+    /// Ends the program like a service manager, and waits until the store is closed.
     pub fn stop(mut self) {
         let pid = i32::try_from(self.process.id()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
@@ -91,7 +91,7 @@ impl Server {
         assert!(self.process.wait().unwrap().success());
     }
 
-    /// Ends the program as it stands.
+    /// Kills the program at once.
     pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -133,7 +133,7 @@ impl Server {
         if answer.status == 404 { None } else { Some(answer.expect(200).body) }
     }
 
-    /// The items of a page, and `next`.
+    /// The items of a page, and its `next`.
     pub fn page(&self, query: &str) -> (Vec<(String, String)>, Option<String>) {
         let page = self.read(&format!("/items?{query}")).json();
         let items = page["items"].as_array().unwrap().iter().map(item).collect();
@@ -176,7 +176,7 @@ fn item(item: &Value) -> (String, String) {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It fails for a program that has ended, which is as good.
+        // The call fails if the program has ended already, which is fine.
         let _ = self.process.kill().and_then(|()| self.process.wait());
     }
 }

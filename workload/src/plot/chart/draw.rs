@@ -1,4 +1,4 @@
-//! The drawing itself, with plotters' SVG backend.
+//! Draws charts with plotters' SVG backend.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const FONT: &str = "sans-serif";
 const BLACK: RGBColor = RGBColor(0, 0, 0);
 const WHITE: RGBColor = RGBColor(255, 255, 255);
 
-/// Told apart also by those who see few colours (after Okabe and Ito).
+/// Colours that colour-blind readers can also distinguish (after Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -31,7 +31,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(160, 150, 20),
 ];
 
-/// Of the place that a group of bars has, the part its bars take.
+/// The bars' share of the width of a group.
 const GROUP_WIDTH: f64 = 0.8;
 
 type Error = DrawingAreaErrorKind<std::io::Error>;
@@ -119,7 +119,7 @@ where
 {
     let groups = bars.groups.len();
     let mut drawn = framed(&bars.title, area, 0.0..groups.max(1) as f64, y)?;
-    // A group's name stands under its middle: labels at halves, and no others.
+    // The name of a group is below its middle: only labels at halves show.
     let name = |x: &f64| match (x - 0.5).round() {
         at if at >= 0.0 && (x - 0.5 - at).abs() < 1e-6 => {
             bars.groups.get(at as usize).cloned().unwrap_or_default()
@@ -168,7 +168,7 @@ where
         .build_cartesian_2d(x, y)
 }
 
-/// Names the series, where there is more than one.
+/// Names the series, if there is more than one.
 fn legend<'a, 'b: 'a, X, Y>(drawn: &mut Drawn<'a, 'b, X, Y>, series_count: usize) -> Result<(), Error>
 where
     X: Ranged<ValueType = f64>,
@@ -194,14 +194,14 @@ fn shows(axis: &Axis, value: f64) -> bool {
     value.is_finite() && (axis.scale == Scale::Linear || value > 0.0)
 }
 
-/// Where a linear axis begins that has nothing below zero.
+/// Start of a linear axis without negative values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Floor {
     OfValues,
     Zero,
 }
 
-/// What an axis spans: never empty, with a little room above.
+/// The range of an axis: never empty, with a little room above.
 fn span(axis: &Axis, values: impl Iterator<Item = f64>, floor: Floor) -> Range<f64> {
     let (mut low, mut high) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));

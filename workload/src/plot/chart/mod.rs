@@ -1,12 +1,12 @@
 //! The data of a chart, and its drawing.
 //!
-//! It knows nothing of the rest of the program: `peers` draws with it too.
+//! The module does not depend on the rest of the program: `peers` uses it too.
 
 mod draw;
 
 use std::fmt::Write;
 
-/// How an axis counts.
+/// The scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
     /// Equal steps are equal differences.
@@ -15,28 +15,28 @@ pub enum Scale {
     Logarithmic,
 }
 
-/// An axis: its name with the unit, and how it counts.
+/// An axis: its name with the unit, and its scale.
 #[derive(Clone, Debug)]
 pub struct Axis {
     /// The name, with the unit.
     pub name: String,
-    /// How it counts.
+    /// The scale.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// An axis of equal differences.
+    /// A linear axis.
     pub fn linear(name: impl Into<String>) -> Axis {
         Axis { name: name.into(), scale: Scale::Linear }
     }
 
-    /// An axis of equal factors.
+    /// A logarithmic axis.
     pub fn logarithmic(name: impl Into<String>) -> Axis {
         Axis { name: name.into(), scale: Scale::Logarithmic }
     }
 }
 
-/// A named line; its points are joined in the order they stand.
+/// A named line, which joins its points in their order.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Its name in the legend.
@@ -48,44 +48,44 @@ pub struct Series {
 /// Lines over a numeric axis.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Over the picture.
+    /// The title above the picture.
     pub title: String,
-    /// The axis below.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis at the left.
+    /// The vertical axis.
     pub y: Axis,
     /// The lines.
     pub series: Vec<Series>,
 }
 
 impl Chart {
-    /// The picture, or why there is none.
+    /// The picture as SVG, or the error of drawing it.
     pub fn svg(&self) -> Result<String, String> {
         draw::lines(self).map_err(|error| format!("could not draw the chart {:?}: {error}", self.title))
     }
 }
 
-/// Bars: for each group (a name under the axis) one bar of each series.
+/// A bar chart: each group (a name under the axis) has one bar of each series.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// Over the picture.
+    /// The title above the picture.
     pub title: String,
-    /// The axis at the left.
+    /// The vertical axis.
     pub y: Axis,
     /// Names under the axis.
     pub groups: Vec<String>,
-    /// A name, and a value for each group; `None` where there is none.
+    /// A name, and a value for each group; `None` if there is no value.
     pub series: Vec<(String, Vec<Option<f64>>)>,
 }
 
 impl Bars {
-    /// The picture, or why there is none.
+    /// The picture as SVG, or the error of drawing it.
     pub fn svg(&self) -> Result<String, String> {
         draw::bars(self).map_err(|error| format!("could not draw the chart {:?}: {error}", self.title))
     }
 }
 
-/// A number as an axis shows it: 25, 1.5k, 3M, 0.01.
+/// A number in the form for axes: 25, 1.5k, 3M, 0.01.
 pub(super) fn tick(value: f64) -> String {
     let (shown, unit) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
