@@ -48,7 +48,7 @@ fn the_corpus_has_no_findings() {
 /// Every file of the fixtures runs whole, through each target for files, without a finding.
 #[test]
 fn fixtures_have_no_findings() {
-    for store in ["store-v1", "store-v2", "store-v3"] {
+    for store in ["store-v1", "store-v2", "store-v3", "store-v4"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(store);
         for (name, bytes) in inputs(&path) {
             for target in ["log", "manifest", "store", "footer", "data"] {

@@ -116,7 +116,7 @@ const ROCKSDB: Against = Against::Store("rocksdb");
 const ROCKSDB_THREADS: Against = Against::Best("rocksdb", Kind::Threads);
 const ROCKSDB_TOGETHER: Against = Against::Best("rocksdb", Kind::Together);
 
-pub(super) const BARS: [Bar; 56] = [
+pub(super) const BARS: [Bar; 71] = [
     least(rows::LOAD, Figure::Rate, 2.5, ROCKSDB),
     most(rows::LOAD, Figure::WrittenWithoutLog, 1.0, ROCKSDB),
     most(rows::LOAD, Figure::P9999, 10e6, Against::One),
@@ -178,9 +178,29 @@ pub(super) const BARS: [Bar; 56] = [
     ),
     least(rows::KEYSPACES_GET_MANY, Figure::Rate, 0.9, Against::Own(rows::KEYSPACES_GET_ONE)),
     most(rows::KEYSPACES_REOPEN_1_KB, Figure::Seconds, 0.3, Against::One),
+    most(rows::WHOLE.drops[0], Figure::P99, 10e6, Against::One),
+    most(rows::WHOLE.drops[1], Figure::P99, 10e6, Against::One),
+    most(rows::WHOLE.drops[2], Figure::P99, 10e6, Against::One),
+    most(rows::WHOLE.drops[0], Figure::P50, 2e6, Against::One),
+    most(rows::WHOLE.drops[1], Figure::P50, 2e6, Against::One),
+    most(rows::WHOLE.drops[2], Figure::P50, 2e6, Against::One),
+    most(rows::WHOLE.drops[2], Figure::More(rows::FREED_S), 1.0, Against::One),
+    most(rows::WHOLE.drop_of_many, Figure::P50, 1.5, Against::Own(rows::WHOLE.drops[0])),
+    most(rows::WHOLE.busy[0], Figure::P99, 50e6, Against::One),
+    most(rows::WHOLE.busy[1], Figure::Longest, 50e6, Against::One),
+    most(rows::WHOLE.gets[1], Figure::P99, 1.05, Against::Own(rows::WHOLE.gets[0])),
+    most(rows::WHOLE.scans[1], Figure::P99, 1.05, Against::Own(rows::WHOLE.scans[0])),
+    least(rows::PARTITIONS_LOAD_SOME, Figure::Rate, 0.85, Against::Own(rows::PARTITIONS_LOAD_ONE)),
+    least(rows::PARTITIONS_GET_MANY, Figure::Rate, 0.9, Against::Own(rows::PARTITIONS_GET_ONE)),
+    most(
+        rows::PARTITIONS_MEMORY_SOME,
+        Figure::More(rows::ROLES_MIB),
+        1.06,
+        Against::Own(rows::PARTITIONS_MEMORY_ONE),
+    ),
 ];
 
-/// What became of a bar.
+/// The verdict on a bar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Met,

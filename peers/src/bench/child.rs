@@ -15,7 +15,9 @@ use super::engines::{Contender, Engine, Regime, Sees, Settings, contender};
 use super::measure::{self, Moment};
 use super::plan::{Group, Plan, Stage};
 use super::results::{Failed, Line, Measured};
-use super::{cached, cold, flight, keyspaces, limits, loads, mixes, process, queue, rows, space};
+use super::{
+    bounded, cached, cold, flight, keyspaces, limits, loads, mixes, partitions, process, queue, rows, space,
+};
 use crate::engines::{Answer, Until, told};
 
 /// The folder of all stores, in the directory that is given: nothing beside it is ever removed.
@@ -98,6 +100,14 @@ pub(super) fn stage(options: &ChildOptions, out: &dyn Fn(Line) -> Answer<()>) ->
         | Stage::KeyspacesReopen
         | Stage::KeyspacesReopenLarger
         | Stage::KeyspacesReopenLarge => keyspaces::keyspaces(&child),
+        Stage::PartitionsOne
+        | Stage::PartitionsSome
+        | Stage::PartitionsMany
+        | Stage::PartitionsMemory
+        | Stage::PartitionsDrop
+        | Stage::PartitionsDropMany
+        | Stage::PartitionsBusy
+        | Stage::PartitionsNine => partitions::partitions(&child),
     }
 }
 
@@ -255,7 +265,7 @@ impl Child<'_> {
         measured.memory_bytes = self.options.stage.memory_bytes(self.plan);
         measured.disk_bytes = self.disk_bytes(&self.path(name))?.map(|(_, all)| all);
         // Where there are thousands of files and folders, the kernel is not asked for each.
-        let has_few_files = keyspaces::rows_of(self.options.stage).is_empty();
+        let has_few_files = bounded::rows_of(self.options.stage).is_empty();
         let page_cache = has_few_files.then(|| process::page_cache_bytes(&self.path(name))).flatten();
         if let Some(bytes) = page_cache {
             measured.more.insert(rows::PAGE_CACHE_MIB.to_owned(), bytes as f64 / f64::from(1 << 20));

@@ -4,6 +4,7 @@
 //! A stage that does not end in its time is killed, and its rows say so: an engine may need minutes for what
 //! another does in seconds.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use trine_workload::dice::Dice;
@@ -12,7 +13,8 @@ use trine_workload::numbering::Numbering;
 
 use super::child::Child;
 use super::engines::Regime;
-use super::engines::keyspaces::{Handles, Keyspaces, OpenKeyspaces};
+use super::engines::Settings;
+use super::engines::keyspaces::{Handles, Keyspaces};
 use super::measure::{self, Moment};
 use super::plan::{SHAPE, Stage};
 use super::process;
@@ -90,17 +92,32 @@ pub(super) fn keyspaces(child: &Child<'_>) -> Answer<()> {
     let (Some(open), Some(part)) = (child.contender.open_keyspaces, part(child.options.stage)) else {
         return Ok(());
     };
-    let stores = Stores { child, open };
     match part {
-        Part::Spread(spread) => stores.spread(&spread),
-        Part::Reopened(reopened) => stores.reopened(&reopened),
-    }?;
+        Part::Spread(one) => spread(child, &open, one.keyspaces, one.rows),
+        Part::Reopened(reopened) => {
+            Stores { child, open: &open }.reopened(&reopened)?;
+            child.remove(KEYSPACES)
+        }
+    }
+}
+
+/// Opens a store with so many keyspaces.
+type Open<'a> = &'a dyn Fn(&Path, &Settings, u64) -> Answer<Box<dyn Keyspaces>>;
+
+/// A load over so many keyspaces at full scale and gets after it, a row each; the store is removed.
+pub(super) fn spread(
+    child: &Child<'_>,
+    open: Open<'_>,
+    keyspaces: u64,
+    rows: [&'static str; 2],
+) -> Answer<()> {
+    Stores { child, open }.spread(&Spread { keyspaces, rows })?;
     child.remove(KEYSPACES)
 }
 
 struct Stores<'a> {
     child: &'a Child<'a>,
-    open: OpenKeyspaces,
+    open: Open<'a>,
 }
 
 impl Stores<'_> {

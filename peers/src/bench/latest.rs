@@ -1,15 +1,19 @@
-//! The page `docs/results/latest.md`: rates, gets by value size, every row by group, settings and runs.
+//! The page `docs/results/latest.md`: rates, gets by value size, settings and runs. Beside it `latest.csv`
+//! has every figure of every row.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use super::bars;
 use super::compare::{factor, rates_of, ratios, stores_of};
 use super::device::moved;
 use super::plan::Group;
+use super::record::Latency;
 use super::results::{Begun, Calibration, Failed, Line, Measured};
-use super::rows::{Flight, KEYSPACES, SETTLE_S, SIZES, all_rows, over_one, peers_row, standard_rows};
+use super::rows::{
+    FREED_S, Flight, KEYSPACES, SETTLE_S, SIZES, all_rows, over_one, partition_rows, peers_row, standard_rows,
+};
 use super::table::{HEAD, cells, count, median, rate, time};
+use crate::engines::{Answer, told};
 use crate::markdown::table;
 
 const TITLE: &str = "\
@@ -20,14 +24,20 @@ Written by `peers results`; do not edit. [RESULTS](../RESULTS.md) has the bars a
 figures of Trine without peers. Rates are operations a second.
 ";
 
+const FIGURES: &str = "\
+Every row of every group, with latencies, reads, bytes written, processor time and memory: \
+[latest.csv](latest.csv).
+";
+
 /// The whole page.
 pub(super) fn page(lines: &[Line]) -> String {
     let parts = [
         TITLE.to_owned(),
         rates(lines),
         keyspaces(lines),
+        partitions(lines),
         sizes(lines),
-        details(lines),
+        FIGURES.to_owned(),
         stores(lines),
         runs(lines),
     ];
@@ -107,6 +117,42 @@ fn keyspaces(lines: &[Line]) -> String {
     )
 }
 
+/// Rows of partitions: rates of loads, otherwise the median and the 99th percentile of a call.
+fn partitions(lines: &[Line]) -> String {
+    let of = |row: &str, store: &str, figure: &dyn Fn(&Measured) -> Option<f64>| {
+        let all = bars::measured(lines).filter(|one| one.row == row && one.store == store && one.is_done());
+        median(&mut all.filter_map(figure).collect::<Vec<f64>>())
+    };
+    let cell = |row: &str, store: &str| {
+        let rate_of = rate(lines, row, store)?;
+        let call = |of_latency: fn(&Latency) -> u64| {
+            of(row, store, &|one| one.latency_ns.as_ref().map(|latency| of_latency(latency) as f64))
+        };
+        if over_one(row).is_some() || row.contains(": load") {
+            return Some(count(rate_of));
+        }
+        let (p50, p99) = (call(|latency| latency.p50)?, call(|latency| latency.p99)?);
+        let freed = of(row, store, &|one| one.more.get(FREED_S).copied());
+        let freed = freed.map_or_else(String::new, |seconds| format!("; freed in {seconds:.2} s"));
+        Some(format!("{}, {}{freed}", time(p50 as u64), time(p99 as u64)))
+    };
+    let is_measured = |row: &&str| bars::measured(lines).any(|one| one.row == **row);
+    let measured: Vec<&str> = partition_rows().filter(is_measured).collect();
+    let has = |store: &&str| measured.iter().any(|row| cell(row, store).is_some());
+    let stores: Vec<&str> = stores_of(lines).into_iter().filter(has).collect();
+    let cells = |row: &&str| {
+        let cells = stores.iter().map(|store| cell(row, store).unwrap_or_else(|| "–".to_owned()));
+        std::iter::once((*row).to_owned()).chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = measured.iter().map(cells).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head: Vec<&str> =
+        ["p50 and p99 of a call; loads: items a second"].into_iter().chain(stores.clone()).collect();
+    format!("## Partitions\n\nMedians of the runs.\n\n{}", table(&head, rows))
+}
+
 /// Gets by value size: of each memory, size and way.
 fn sizes(lines: &[Line]) -> String {
     let stores = stores_of(lines);
@@ -136,33 +182,25 @@ fn sizes(lines: &[Line]) -> String {
     )
 }
 
-fn details(lines: &[Line]) -> String {
-    let mut text = "## Everything, by group\n".to_owned();
-    for group in Group::all() {
-        let of_group: Vec<&Measured> =
-            bars::measured(lines).filter(|one| one.group == group.name()).collect();
-        let mut rows = Vec::new();
+/// Every row of every store by group, as comma-separated values with a line of names.
+pub(super) fn all_figures(lines: &[Line]) -> Answer<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(["group", "row"].into_iter().chain(HEAD).chain(["more"])).map_err(told)?;
+    for group in Group::all().iter().map(|group| group.name()) {
+        let of_group: Vec<&Measured> = bars::measured(lines).filter(|one| one.group == group).collect();
         for row in all_rows() {
             for store in stores_of(lines) {
                 let all: Vec<&Measured> =
                     of_group.iter().copied().filter(|one| one.row == row && one.store == store).collect();
                 if let Some(first) = all.first() {
-                    let mut cells = cells(store, &all);
-                    cells.insert(0, row.to_owned());
-                    cells.push(more(&all, first));
-                    rows.push(cells);
+                    let names = [group.clone(), row.to_owned()];
+                    let figures = cells(store, &all).into_iter().chain([more(&all, first)]);
+                    writer.write_record(names.into_iter().chain(figures)).map_err(told)?;
                 }
             }
         }
-        if !rows.is_empty() {
-            let mut head = vec!["row"];
-            head.extend(HEAD);
-            head.push("more");
-            // Writing to a string does not fail.
-            let _ = write!(text, "\n### {}\n\n{}", group.name(), table(&head, rows));
-        }
     }
-    text
+    String::from_utf8(writer.into_inner().map_err(told)?).map_err(told)
 }
 
 /// Figures that only some rows have, and what was remarked.

@@ -8,6 +8,7 @@
 
 mod bare;
 mod bars;
+mod bounded;
 mod cached;
 mod child;
 mod cold;
@@ -24,6 +25,7 @@ mod measure;
 mod mixes;
 mod page;
 mod parent;
+mod partitions;
 mod plan;
 mod process;
 mod queue;

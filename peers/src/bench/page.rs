@@ -14,6 +14,7 @@ const END: &str = "<!-- peers: end -->";
 const README: &str = "README.md";
 const BARS: &str = "docs/RESULTS.md";
 const LATEST: &str = "docs/results/latest.md";
+const FIGURES: &str = "docs/results/latest.csv";
 
 /// Runs of one session are told apart from those of the next by this.
 const RUNS_OF_SESSION: u64 = 1000;
@@ -44,13 +45,14 @@ pub(super) fn read(files: &[PathBuf]) -> Answer<Vec<Line>> {
     Ok(all)
 }
 
-/// Writes the bars and the rows of the README between the markers of their pages, and all the rest into a
-/// page of its own.
+/// Writes the bars and the rows of the README between the markers of their pages, all other tables into a
+/// page of their own, and every figure into a file beside it.
 pub(crate) fn pages(root: &Path, files: &[PathBuf]) -> Answer<()> {
     let lines = read(files)?;
     let bars = between_markers(&root.join(BARS), &verdicts::bars_table(&lines))?;
     let readme = between_markers(&root.join(README), &verdicts::shown(&lines))?;
-    for (page, text) in [(BARS, bars), (README, readme), (LATEST, latest::page(&lines))] {
+    let (latest, figures) = (latest::page(&lines), latest::all_figures(&lines)?);
+    for (page, text) in [(BARS, bars), (README, readme), (LATEST, latest), (FIGURES, figures)] {
         std::fs::write(root.join(page), text).map_err(|error| format!("{page}: {error}"))?;
     }
     Ok(())
@@ -73,8 +75,9 @@ mod tests {
     use super::*;
 
     fn line(row: &str, store: &str, operations: u64) -> Line {
-        let (row, store) = (row.to_owned(), store.to_owned());
-        let measured = Measured { run: 1, row, store, operations, seconds: 1.0, ..Measured::default() };
+        let (row, store, group) = (row.to_owned(), store.to_owned(), "cached".to_owned());
+        let measured =
+            Measured { run: 1, row, store, group, operations, seconds: 1.0, ..Measured::default() };
         Line::Measured(Box::new(measured))
     }
 
@@ -111,6 +114,9 @@ mod tests {
         }
         let text = std::fs::read_to_string(path(LATEST)).expect("reads");
         assert!(text.contains("| cached get, uniform | 100 | 300 | – | – |"), "{text}");
+        let figures = std::fs::read_to_string(path(FIGURES)).expect("reads");
+        assert!(figures.starts_with("group,row,store,a second,"), "{figures}");
+        assert!(figures.contains("\ncached,\"cached get, uniform\",trine,100,"), "{figures}");
         std::fs::write(path(BARS), "no markers").expect("writes");
         assert!(pages(directory.path(), &[]).is_err());
     }

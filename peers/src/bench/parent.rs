@@ -16,7 +16,7 @@ use super::engines::{Contender, contender, contenders};
 use super::limits::Limited;
 use super::plan::{Group, Plan, Stage};
 use super::results::{Begun, Failed, Line, Measured, Sink, Store};
-use super::{keyspaces, page, table};
+use super::{bounded, page, table};
 use crate::engines::{Answer, told};
 use crate::machine;
 
@@ -183,8 +183,8 @@ impl Bench<'_> {
             return Ok(());
         }
         for stage in group.stages() {
-            if !keyspaces::rows_of(*stage).is_empty() {
-                if store.open_keyspaces.is_some() {
+            if !bounded::rows_of(*stage).is_empty() {
+                if bounded::has(store, group) {
                     self.bounded(run, group, *stage, plan, store)?;
                 }
                 continue;
@@ -211,7 +211,7 @@ impl Bench<'_> {
         let Err(why) = self.stage(run, group, stage, plan, store) else { return Ok(()) };
         let failed = Failed { run, group: group.name(), store: store.name.to_owned(), why };
         let is_told = |line: &Line, row: &str| matches!(line, Line::Measured(one) if one.row == row);
-        for row in keyspaces::rows_of(stage) {
+        for row in bounded::rows_of(stage) {
             if !self.sink.lines[first..].iter().any(|line| is_told(line, row)) {
                 let line = Line::Measured(Box::new(Measured::not_done(row, &failed)));
                 eprintln!("    {}", table::brief(&line));
@@ -240,7 +240,7 @@ impl Bench<'_> {
         }
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(told)?;
         let output = child.stdout.take().ok_or("the child has no output")?;
-        let timer = keyspaces::time_max(stage).map(|limit| Timer::start(&child, limit));
+        let timer = bounded::time_max(stage).map(|limit| Timer::start(&child, limit));
         let (mut kept, mut doing, mut why) = (Ok(()), String::new(), None);
         for line in BufReader::new(output).lines() {
             let line = serde_json::from_str(&line.map_err(told)?).map_err(told)?;

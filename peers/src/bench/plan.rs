@@ -59,6 +59,14 @@ pub(super) enum Stage {
     KeyspacesReopen,
     KeyspacesReopenLarger,
     KeyspacesReopenLarge,
+    PartitionsOne,
+    PartitionsSome,
+    PartitionsMany,
+    PartitionsMemory,
+    PartitionsDrop,
+    PartitionsDropMany,
+    PartitionsBusy,
+    PartitionsNine,
 }
 
 /// Rows that belong together; `--only` chooses among them.
@@ -96,6 +104,9 @@ pub(super) enum Group {
     Keyspaces,
     /// Reopening 10,000 keyspaces of 100 KB and of 1 MB.
     KeyspacesLarge,
+    /// Partitions of 1 KB, 1 MB and 1 GB dropped, idle and under load; gets and scans after nine of ten were;
+    /// load, gets and memory over 1, 1,000 and 10,000.
+    Partitions,
 }
 
 impl Group {
@@ -127,6 +138,16 @@ impl Group {
                 &[Stage::KeyspacesOne, Stage::KeyspacesSome, Stage::KeyspacesMany, Stage::KeyspacesReopen]
             }
             Group::KeyspacesLarge => &[Stage::KeyspacesReopenLarger, Stage::KeyspacesReopenLarge],
+            Group::Partitions => &[
+                Stage::PartitionsOne,
+                Stage::PartitionsSome,
+                Stage::PartitionsMany,
+                Stage::PartitionsMemory,
+                Stage::PartitionsDrop,
+                Stage::PartitionsDropMany,
+                Stage::PartitionsBusy,
+                Stage::PartitionsNine,
+            ],
         }
     }
 
@@ -187,6 +208,7 @@ impl Stage {
             Stage::SizesHalf => plan.memory_bytes(SIZES_BYTES / 2),
             // As cold rows have it: data 18 times the memory.
             Stage::Space => plan.memory_bytes((128 << 20) * SMALL_ITEMS / BIG_ITEMS),
+            Stage::PartitionsMemory => plan.memory_bytes(256_000_000),
             _ => plan.memory_bytes(1 << 30),
         }
     }

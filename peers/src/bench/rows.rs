@@ -1,5 +1,7 @@
 //! The rows of the tables, by name, in their order.
 
+use super::engines::partitions::DropBy;
+
 pub(super) const LOAD: &str = "load, random order";
 pub(super) const COLD_GET: &str = "cold get";
 /// Bare reads, in turns with the gets: of Trine alone, whose gets are held to them.
@@ -88,6 +90,8 @@ pub(super) fn over_one(row: &str) -> Option<&'static str> {
     match row {
         KEYSPACES_LOAD_SOME | KEYSPACES_LOAD_MANY => Some(KEYSPACES_LOAD_ONE),
         KEYSPACES_GET_SOME | KEYSPACES_GET_MANY => Some(KEYSPACES_GET_ONE),
+        PARTITIONS_LOAD_SOME | PARTITIONS_LOAD_MANY => Some(PARTITIONS_LOAD_ONE),
+        PARTITIONS_GET_SOME | PARTITIONS_GET_MANY => Some(PARTITIONS_GET_ONE),
         _ => None,
     }
 }
@@ -233,6 +237,88 @@ macro_rules! sized {
 pub(super) static SIZES: [ValueSize; 6] =
     [sized!(16), sized!(64), sized!(256), sized!(1024), sized!(4096), sized!(16384)];
 
+/// Rows of one way to drop partitions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartitionRows {
+    pub(super) by: DropBy,
+    /// Nothing else under way: of 1 KB, 1 MB and 1 GB beside ten partitions.
+    pub(super) drops: [&'static str; 3],
+    /// Of 1 KB beside 10,000.
+    pub(super) drop_of_many: &'static str,
+    /// Of 1 MB, beside a thread that puts as fast as it can; and the puts of that thread.
+    pub(super) busy: [&'static str; 2],
+    /// Gets and scans in one of ten partitions: before the other nine are dropped, and after.
+    pub(super) gets: [&'static str; 2],
+    pub(super) scans: [&'static str; 2],
+}
+
+macro_rules! dropped {
+    ($by:expr, $name:literal) => {
+        PartitionRows {
+            by: $by,
+            drops: [
+                concat!("partitions, ", $name, ": drop 1 KB"),
+                concat!("partitions, ", $name, ": drop 1 MB"),
+                concat!("partitions, ", $name, ": drop 1 GB"),
+            ],
+            drop_of_many: concat!("partitions, ", $name, ": drop 1 KB of 10,000"),
+            busy: [
+                concat!("partitions, ", $name, ": drop 1 MB under load"),
+                concat!("partitions, ", $name, ": puts beside those drops"),
+            ],
+            gets: [
+                concat!("partitions, ", $name, ": get in one of ten"),
+                concat!("partitions, ", $name, ": get, nine dropped"),
+            ],
+            scans: [
+                concat!("partitions, ", $name, ": scan of 100 in one of ten"),
+                concat!("partitions, ", $name, ": scan of 100, nine dropped"),
+            ],
+        }
+    };
+}
+
+/// The rows that Trine is held to.
+pub(super) const WHOLE: PartitionRows = dropped!(DropBy::Whole, "whole");
+
+pub(super) static PARTITION_WAYS: [PartitionRows; 3] =
+    [WHOLE, dropped!(DropBy::Range, "range delete"), dropped!(DropBy::Keys, "key by key")];
+
+pub(super) const PARTITIONS_LOAD_ONE: &str = "partitions: load over one, settled";
+pub(super) const PARTITIONS_LOAD_SOME: &str = "partitions: load over 1,000, settled";
+pub(super) const PARTITIONS_LOAD_MANY: &str = "partitions: load over 10,000, settled";
+pub(super) const PARTITIONS_GET_ONE: &str = "partitions: cached get over one";
+pub(super) const PARTITIONS_GET_SOME: &str = "partitions: cached get over 1,000";
+pub(super) const PARTITIONS_GET_MANY: &str = "partitions: cached get over 10,000";
+pub(super) const PARTITIONS_MEMORY_ONE: &str = "partitions: load of 1 GB in 256 MB over one";
+pub(super) const PARTITIONS_MEMORY_SOME: &str = "partitions: load of 1 GB in 256 MB over 1,000";
+pub(super) const PARTITIONS_MEMORY_MANY: &str = "partitions: load of 10,000 of 1 KB in 256 MB";
+
+/// Of stores with partitions, in the order of their table.
+pub(super) fn partition_rows() -> impl Iterator<Item = &'static str> {
+    let spread = [
+        PARTITIONS_LOAD_ONE,
+        PARTITIONS_LOAD_SOME,
+        PARTITIONS_LOAD_MANY,
+        PARTITIONS_GET_ONE,
+        PARTITIONS_GET_SOME,
+        PARTITIONS_GET_MANY,
+        PARTITIONS_MEMORY_ONE,
+        PARTITIONS_MEMORY_SOME,
+        PARTITIONS_MEMORY_MANY,
+    ];
+    let of_way = |one: &'static PartitionRows| {
+        let drops = one.drops.into_iter().chain([one.drop_of_many]);
+        drops.chain(one.busy).chain(one.gets).chain(one.scans)
+    };
+    PARTITION_WAYS.iter().flat_map(of_way).chain(spread)
+}
+
+/// Of `more`: memory of everything but the cache; seconds until the files have lost nine tenths of what was
+/// dropped.
+pub(super) const ROLES_MIB: &str = "memory_beside_cache_MiB";
+pub(super) const FREED_S: &str = "freed_s";
+
 /// What a row is compared with of other stores: one of futures by value size with as many keys together, each
 /// other with itself.
 pub(super) fn peers_row(row: &'static str) -> &'static str {
@@ -244,7 +330,7 @@ pub(super) fn peers_row(row: &'static str) -> &'static str {
     SIZES.iter().find_map(|size| among(&size.gets)).unwrap_or(row)
 }
 
-/// All but those by value size and of many keyspaces, in their order.
+/// All but those by value size, of many keyspaces and of partitions, in their order.
 pub(super) fn standard_rows() -> impl Iterator<Item = &'static str> {
     let flight = FLIGHT.iter().flat_map(|one| [one.cold, one.half]);
     FIRST.into_iter().chain(flight)
@@ -255,7 +341,7 @@ pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
     let sizes = SIZES
         .iter()
         .flat_map(|size| size.gets.iter().map(|one| one.cold).chain(size.gets.iter().map(|one| one.half)));
-    standard_rows().chain(KEYSPACES).chain(sizes)
+    standard_rows().chain(KEYSPACES).chain(partition_rows()).chain(sizes)
 }
 
 const FIRST: [&str; 42] = [
@@ -312,7 +398,7 @@ mod tests {
     fn rows_are_told_apart() {
         let mut names: Vec<&str> = all_rows().collect();
         let count = names.len();
-        assert_eq!(count, standard_rows().count() + KEYSPACES.len() + 84);
+        assert_eq!(count, standard_rows().count() + KEYSPACES.len() + partition_rows().count() + 84);
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);

@@ -82,7 +82,8 @@ fn spread(sorted: &[f64], told: impl Fn(f64) -> String) -> String {
 
 /// A measured figure as its bar is told: a number that is a bar by itself, or a factor.
 fn figure(bar: &Bar, ratio: f64) -> String {
-    let is_time = matches!(bar.figure, bars::Figure::P9999 | bars::Figure::Longest);
+    use bars::Figure::{Longest, P50, P99, P9999};
+    let is_time = matches!(bar.figure, P50 | P99 | P9999 | Longest);
     match bar.against {
         bars::Against::One if is_time => format!("{:.1} ms", ratio / 1e6),
         bars::Against::One => format!("{ratio:.3}"),

@@ -8,7 +8,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 
 use super::{
     BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values,
-    keyspaces,
+    keyspaces, partitions,
 };
 use crate::engines::{Answer, Until, told};
 
@@ -30,6 +30,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: false,
     open,
     open_keyspaces: Some(keyspaces::fjall::open),
+    open_partitions: Some(partitions::fjall::open),
 };
 
 /// Its recommendation.

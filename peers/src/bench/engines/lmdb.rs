@@ -33,6 +33,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: false,
     open,
     open_keyspaces: None,
+    open_partitions: None,
 };
 
 /// Addresses only: the file grows as it is needed.

@@ -9,6 +9,7 @@ mod fjall;
 pub(super) mod keyspaces;
 mod lmdb;
 mod null;
+pub(super) mod partitions;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 use crate::engines::{Answer, Peer, Until, peer, versions};
 use keyspaces::OpenKeyspaces;
+use partitions::OpenPartitions;
 
 /// Beside the total, as the bar of resident memory allows.
 const BESIDE_BYTES: u64 = 64 << 20;
@@ -196,6 +198,8 @@ pub(super) struct Contender {
     pub(super) open: fn(&Path, &Settings) -> Answer<Box<dyn Engine>>,
     /// Of stores that have keyspaces and are measured with many.
     pub(super) open_keyspaces: Option<OpenKeyspaces>,
+    /// Of stores that drop groups of items.
+    pub(super) open_partitions: Option<OpenPartitions>,
 }
 
 impl Contender {

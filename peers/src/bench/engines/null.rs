@@ -23,6 +23,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: true,
     open: |_: &Path, settings: &Settings| Ok(Box::new(Null { value_bytes: settings.value_bytes })),
     open_keyspaces: None,
+    open_partitions: None,
 };
 
 struct Null {

@@ -30,6 +30,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: false,
     open,
     open_keyspaces: None,
+    open_partitions: None,
 };
 
 const ITEMS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("items");

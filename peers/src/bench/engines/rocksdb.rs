@@ -12,7 +12,7 @@ use rocksdb::{
 use super::super::process::has_ring;
 use super::{
     BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values,
-    keyspaces,
+    keyspaces, partitions,
 };
 use crate::engines::{Answer, Until, told};
 
@@ -35,12 +35,19 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: false,
     open,
     open_keyspaces: Some(keyspaces::rocksdb::open),
+    open_partitions: Some(partitions::rocksdb::open),
 };
 
 const COLUMN_FAMILY: &str = "default";
 
 /// Of write buffers, four of which may be full.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=128 << 20;
+
+/// Blocks of a write buffer that the buffers of all column families may fill within their total.
+const ARENA_BLOCKS: u64 = 4;
+
+/// RocksDB's own size of a block, and the least that it accepts.
+const ARENA_BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
 
 /// Ahead of a scan of everything; RocksDB reads ahead 256 KiB at most by itself.
 const SCAN_AHEAD_BYTES: usize = 2 << 20;
@@ -66,6 +73,13 @@ fn tables(cache: &Cache) -> BlockBasedOptions {
 
 pub(super) fn buffer_bytes(settings: &Settings) -> u64 {
     (settings.memory_bytes / 8).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end())
+}
+
+/// Blocks of write buffers, of a store with so many column families.
+pub(super) fn arena_block_bytes(settings: &Settings, families: u64) -> usize {
+    let block = 4 * buffer_bytes(settings) / ARENA_BLOCKS / families.max(1);
+    let block = block.clamp(*ARENA_BLOCK_BYTES.start(), *ARENA_BLOCK_BYTES.end());
+    usize::try_from(block).unwrap_or(usize::MAX)
 }
 
 pub(super) fn options(settings: &Settings) -> Options {

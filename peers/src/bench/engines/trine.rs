@@ -7,7 +7,7 @@ use trine::{Cursor, Db, Durability, Keyspace, MemoryRole, Ordered, Stats};
 
 use super::{
     Asked, Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader,
-    Sees, Settings, Values, keyspaces,
+    Sees, Settings, Values, keyspaces, partitions,
 };
 use crate::engines::{Answer, Until, told};
 
@@ -25,6 +25,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: true,
     open,
     open_keyspaces: Some(keyspaces::trine::open),
+    open_partitions: Some(partitions::trine::open),
 };
 
 /// Write buffers there may be at once, of which "write buffers" tells the sum.

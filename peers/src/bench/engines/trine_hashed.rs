@@ -25,6 +25,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: true,
     open,
     open_keyspaces: None,
+    open_partitions: None,
 };
 
 struct TrineHashed {

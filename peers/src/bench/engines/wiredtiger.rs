@@ -29,6 +29,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_futures: false,
     open,
     open_keyspaces: None,
+    open_partitions: None,
 };
 
 struct WiredTiger {

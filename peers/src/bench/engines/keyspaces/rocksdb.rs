@@ -5,16 +5,10 @@ use std::time::Duration;
 
 use rocksdb::{ColumnFamily, DB, FlushOptions, Options, ReadOptions, WaitForCompactOptions, WriteOptions};
 
-use super::super::rocksdb::{buffer_bytes, counts, options, write_options};
+use super::super::rocksdb::{arena_block_bytes, counts, options, write_options};
 use super::super::{Counts, Found, Settings};
 use super::{Handles, Keyspaces, count, name};
 use crate::engines::{Answer, told};
-
-/// Blocks of a write buffer that the buffers of all column families may fill within their total.
-const ARENA_BLOCKS: u64 = 4;
-
-/// RocksDB's own size of a block, and the least that it accepts.
-const ARENA_BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
 
 /// Files of a column family that level 0 may have, and open files allowed where all cannot be open.
 const FILES_EACH: u64 = 4;
@@ -34,9 +28,7 @@ pub(in super::super) fn open(
     keyspaces: u64,
 ) -> Answer<Box<dyn Keyspaces>> {
     let mut options = options(settings);
-    let block = 4 * buffer_bytes(settings) / ARENA_BLOCKS / keyspaces.max(1);
-    let block = block.clamp(*ARENA_BLOCK_BYTES.start(), *ARENA_BLOCK_BYTES.end());
-    options.set_arena_block_size(usize::try_from(block).unwrap_or(usize::MAX));
+    options.set_arena_block_size(arena_block_bytes(settings, keyspaces));
     if keyspaces * FILES_EACH > OPEN_FILES.unsigned_abs().into() {
         options.set_max_open_files(OPEN_FILES);
     }
