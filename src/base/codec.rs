@@ -15,14 +15,14 @@ pub(crate) struct Malformed {
 
 /// A cursor over bytes from disk.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ByteReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+impl<'a> ByteReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> ByteReader<'a> {
+        ByteReader { bytes, at: 0 }
     }
 
     /// Offset of the next unread byte.
@@ -159,7 +159,7 @@ mod tests {
                 let mut out = Vec::new();
                 put_varint(&mut out, value);
                 assert_eq!(out.len(), varint_bytes(value));
-                let mut reader = Reader::new(&out);
+                let mut reader = ByteReader::new(&out);
                 assert_eq!(reader.varint("v"), Ok(value));
                 assert_eq!(reader.finish("v"), Ok(()));
             }
@@ -177,12 +177,12 @@ mod tests {
             &[0xff; 10],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
         ] {
-            assert!(Reader::new(bad).varint("v").is_err(), "{bad:?}");
+            assert!(ByteReader::new(bad).varint("v").is_err(), "{bad:?}");
         }
-        assert!(Reader::new(&[1, 2, 3]).u32("v").is_err());
-        assert!(Reader::new(&[200, 1]).varint_up_to(199, "v").is_err());
-        assert_eq!(Reader::new(&[0, 9]).zeros(2, "v").map_err(|m| m.at), Err(1));
-        assert!(Reader::new(&[0]).finish("v").is_err());
-        assert!(Reader::new(&[0; 4]).bytes(usize::MAX, "v").is_err());
+        assert!(ByteReader::new(&[1, 2, 3]).u32("v").is_err());
+        assert!(ByteReader::new(&[200, 1]).varint_up_to(199, "v").is_err());
+        assert_eq!(ByteReader::new(&[0, 9]).zeros(2, "v").map_err(|m| m.at), Err(1));
+        assert!(ByteReader::new(&[0]).finish("v").is_err());
+        assert!(ByteReader::new(&[0; 4]).bytes(usize::MAX, "v").is_err());
     }
 }

@@ -10,12 +10,14 @@
 #[cfg(not(all(loom, test)))]
 mod collector;
 #[cfg(all(loom, test))]
-#[path = "epoch/model.rs"]
-mod collector;
+mod model;
 
 use super::sync::{Arc, AtomicPtr, Ordering};
 
+#[cfg(not(all(loom, test)))]
 pub(crate) use collector::{Epoch, Pin};
+#[cfg(all(loom, test))]
+pub(crate) use model::{ModelEpoch as Epoch, ModelPin as Pin};
 
 /// A shared value that readers use under a pin and a publisher replaces whole.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub(crate) struct DeviceLoad {
 
 /// A request, counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct CountedRead {
     load: Arc<DeviceLoad>,
     of: Of,
 }
@@ -30,19 +30,19 @@ enum Of {
 impl DeviceLoad {
     /// Counts a request of a get, a scan or a future, read-ahead included, until the returned value is
     /// dropped.
-    pub(crate) fn reading(self: &Arc<DeviceLoad>) -> Reading {
+    pub(crate) fn reading(self: &Arc<DeviceLoad>) -> CountedRead {
         self.count(Of::Awaited)
     }
 
     /// The same for a request of a merge.
-    pub(crate) fn merging(self: &Arc<DeviceLoad>) -> Reading {
+    pub(crate) fn merging(self: &Arc<DeviceLoad>) -> CountedRead {
         self.count(Of::Merge)
     }
 
-    fn count(self: &Arc<DeviceLoad>, of: Of) -> Reading {
+    fn count(self: &Arc<DeviceLoad>, of: Of) -> CountedRead {
         // Relaxed: the count orders nothing, and a slightly old number is as good.
         self.counter(of).fetch_add(1, Ordering::Relaxed);
-        Reading { load: Arc::clone(self), of }
+        CountedRead { load: Arc::clone(self), of }
     }
 
     fn counter(&self, of: Of) -> &AtomicU64 {
@@ -63,7 +63,7 @@ impl DeviceLoad {
     }
 }
 
-impl Drop for Reading {
+impl Drop for CountedRead {
     fn drop(&mut self) {
         self.load.counter(self.of).fetch_sub(1, Ordering::Relaxed);
     }

@@ -10,11 +10,11 @@ use std::ptr::NonNull;
 pub(crate) struct Region {
     start: NonNull<u8>,
     bytes: usize,
-    source: &'static Source,
+    source: &'static RegionSource,
 }
 
 /// The functions by which the source of a region takes its memory back.
-pub(crate) struct Source {
+pub(crate) struct RegionSource {
     /// Releases a whole region, from its start.
     pub(crate) release: unsafe fn(NonNull<u8>, usize),
     /// Gives up the contents of whole pages of a region, and their memory as far as possible. The pages stay
@@ -22,7 +22,7 @@ pub(crate) struct Source {
     pub(crate) discard: unsafe fn(NonNull<u8>, usize),
 }
 
-const HEAP: Source = Source { release: heap_release, discard: heap_discard };
+const HEAP: RegionSource = RegionSource { release: heap_release, discard: heap_discard };
 
 // SAFETY: a region is plain memory with one owner; access to its bytes goes through raw pointers whose users
 // state their own rules.
@@ -37,7 +37,7 @@ impl Region {
     /// The memory is zeroed, aligned to 4 KiB, and valid for reads and writes until the source's
     /// `release(start, bytes)` is called. It has no other user. Its `discard` keeps any part of it valid and
     /// initialised.
-    pub(crate) unsafe fn from_raw(start: NonNull<u8>, bytes: usize, source: &'static Source) -> Region {
+    pub(crate) unsafe fn from_raw(start: NonNull<u8>, bytes: usize, source: &'static RegionSource) -> Region {
         Region { start, bytes, source }
     }
 

@@ -81,7 +81,7 @@ impl Role {
 
 /// Limits of the roles, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct RoleLimits {
     /// In the order of [`Role::ALL`].
     pub(crate) roles: [u64; Role::ALL.len()],
     /// Limit of all roles together; the cache has the rest.
@@ -90,11 +90,11 @@ pub(crate) struct Limits {
     pub(crate) step: u64,
 }
 
-impl Limits {
+impl RoleLimits {
     /// No limits.
     #[cfg(test)]
-    pub(crate) fn unlimited() -> Limits {
-        Limits { roles: [u64::MAX; Role::ALL.len()], whole: u64::MAX, step: 1 }
+    pub(crate) fn unlimited() -> RoleLimits {
+        RoleLimits { roles: [u64::MAX; Role::ALL.len()], whole: u64::MAX, step: 1 }
     }
 }
 
@@ -128,7 +128,7 @@ struct Counter {
 /// See the module.
 pub(crate) struct Reserve {
     counters: [Counter; Role::ALL.len()],
-    limits: Limits,
+    limits: RoleLimits,
     /// Bytes granted to all roles outside the cache.
     granted: AtomicU64,
     /// Bytes that the lender has lent; changed under the lock.
@@ -148,7 +148,7 @@ pub(crate) struct Grant {
 }
 
 impl Reserve {
-    pub(crate) fn new(limits: Limits, lender: impl Lender + 'static) -> Arc<Reserve> {
+    pub(crate) fn new(limits: RoleLimits, lender: impl Lender + 'static) -> Arc<Reserve> {
         Arc::new(Reserve {
             counters: std::array::from_fn(|_| Counter::default()),
             limits,
@@ -169,7 +169,7 @@ impl Reserve {
             fn lend(&self, _: u64) {}
             fn take_back(&self, _: u64) {}
         }
-        Reserve::new(Limits::unlimited(), Nobody)
+        Reserve::new(RoleLimits::unlimited(), Nobody)
     }
 
     /// A reserve in which batches have `bytes`.
@@ -378,13 +378,13 @@ mod tests {
         }
     }
 
-    fn reserve(limits: Limits) -> (Arc<Reserve>, Arc<AtomicU64>) {
+    fn reserve(limits: RoleLimits) -> (Arc<Reserve>, Arc<AtomicU64>) {
         let lent = Arc::default();
         (Reserve::new(limits, Counting(Arc::clone(&lent))), lent)
     }
 
-    fn limits() -> Limits {
-        Limits { roles: [1000; Role::ALL.len()], whole: 2500, step: 64 }
+    fn limits() -> RoleLimits {
+        RoleLimits { roles: [1000; Role::ALL.len()], whole: 2500, step: 64 }
     }
 
     /// Grants stay within the limit of their role and the limit of all roles. The first grant of a role, and

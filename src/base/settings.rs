@@ -154,91 +154,91 @@ macro_rules! settings {
 
 settings! { StoreSettings, "Settings of one open store.":
     memory_bytes 0 = 256 << 20, 32 << 20, 1 << 44,
-        "Memory for everything the store keeps. Three write buffers have 1/16 each (4 to 64 MiB), flushes \
-         and merges 1/8, cache, filters and indexes the rest. The largest batch takes 1/4, 256 MiB at most. \
-         Where memory is short, reads go to the device and writers wait for a flush. Resident memory may \
-         exceed the setting by about 10 %. Larger: fewer device reads and merges. Smaller: less memory.";
+        "Memory for everything the store keeps. Each of three write buffers has 1/16 (4 to 64 MiB), \
+         flushes and merges 1/8; cache, filters and indexes have the rest. The largest batch takes 1/4, at \
+         most 256 MiB. When memory is short, reads go to the device and writers wait for a flush. Resident \
+         memory may exceed the setting by about 10 %. Larger: fewer device reads and merges. Smaller: less \
+         memory.";
     sync_every_commit 0 = 0, 0, 1,
-        "1: every commit is acknowledged only when it would survive power loss. 0: when the kernel has it.";
+        "1: a commit is acknowledged when it survives power loss. 0: when the kernel has it.";
     direct_io 0 = 1, 0, 1,
-        "1: tables are read past the kernel's page cache where the file system allows. 0: through it.";
+        "1: tables are read with O_DIRECT where the file system allows it. 0: through the kernel's page \
+         cache.";
     map_log 0 = 1, 0, 1,
-        "1: short writes to the log are copied into a mapping of its end, on Linux and ext4: what was copied \
-         outlives the process as what a call wrote. 0: each is a call, as it is elsewhere.";
+        "1: short log writes are copied into a mapping of the log's end (Linux, ext4). Copied bytes \
+         survive the process as written ones do. 0: each log write is a call, as on other systems.";
     io 0 = 0, 0, 4, ["auto", "pread", "ring", "pool", "ring_poll"],
-        "How reads that go out together are in flight. ring: io_uring. pool: threads that read. \
-         pread: one after another, also where a ring is asked for and refused. \
-         auto: ring where the kernel gives one, else pool. ring_poll: rings whose submissions a thread of \
-         the kernel's polls for, which takes a processor while there is work: an experiment, refused \
-         without the feature lab.";
+        "How parallel reads are submitted. ring: io_uring. pool: a pool of threads. pread: one after \
+         another; also the fallback if a ring is refused. auto: ring if the kernel allows it, else pool. \
+         ring_poll: rings polled by a kernel thread, which occupies a processor during load; an \
+         experiment, refused without the feature lab.";
     reads_in_flight 0 = 256, 1, 1 << 16,
-        "Most reads of futures in flight at once, and of each block_on; who comes then waits for its turn. \
-         Larger: a faster device is kept busy. Smaller: each read takes less time, and memory.";
+        "Most asynchronous reads in flight in the store, and in each block_on; further reads queue in FIFO \
+         order. Larger: a faster device stays busy. Smaller: lower latency of a read, less memory.";
     search 0 = 0, 0, 4, ["adaptive", "serial", "parallel_2", "parallel_4", "parallel_8"],
-        "How many runs a get that must read from the device waits for at once. serial: one after another, \
-         the fewest reads. parallel_2, 4, 8: so many, the shortest wait where a get looks into several, and \
-         reads in vain. adaptive: two while it is open which run has the key, as without filters in memory, \
-         and few reads are in flight; one otherwise, and if `io` is pread.";
+        "How many runs a get reads from the device at once. serial: one after another, the fewest reads. \
+         parallel_2, 4, 8: that many; lowest latency where a get needs several runs, but some reads are \
+         wasted. adaptive: two while the run with the key is uncertain (no filter in memory) and few reads \
+         are in flight; otherwise one. pread implies serial.";
     open_files_max 0 = 512, 16, 1 << 20,
-        "Files kept open at once. Smaller: more opens on reads of cold tables.";
+        "Files kept open at once. Smaller: reads of cold tables open files more often.";
     background_threads 0 = 2, 1, 64,
         "Threads for flushes and merges.";
     background_bytes_per_second 0 = 0, 0, 1 << 40,
-        "Most bytes a second that merges read and write, what flushes write counted; flushes themselves \
-         never wait. Larger: merges keep up with more writes. Smaller: reads are disturbed less, writers \
-         are slowed sooner. 0: no cap.";
+        "Most bytes a second that merges read and write, counting bytes that flushes write; flushes never \
+         wait. Larger: merges keep up with more writes. Smaller: merges disturb reads less, writers are \
+         slowed sooner. 0: no cap.";
     manifest_bytes 0 = 64 << 10, 16 << 10, 1 << 30,
-        "Smallest length of a manifest file. Smaller: rewritten more often.";
+        "Smallest length of a manifest file. Smaller: the manifest is rewritten more often.";
 }
 
 settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.":
     table_bytes 1 = 64 << 20, 64 << 10, 1 << 30,
-        "About the largest table file that a merge writes: a quarter more at most. Larger: fewer files. \
+        "Target size of a table file that a merge writes; at most a quarter more. Larger: fewer files. \
          Smaller: merges in smaller steps.";
     size_ratio 2 = 8, 2, 64,
-        "How many times larger each level is than the one above. \
-         Larger: fewer levels to read, more rewriting.";
+        "Size of each level over the size of the level above. Larger: fewer levels to read, more \
+         rewriting.";
     level0_runs 3 = 4, 1, 64,
-        "Flushed runs that start a merge into level 1. Larger: less rewriting, more runs to look into.";
+        "Flushed runs that start a merge into level 1. Larger: less rewriting, more runs to search.";
     filter_bits_per_key 4 = 10, 0, 24,
-        "Bits of filter an item, on the average of all. Larger: fewer reads for absent keys, more memory. \
-         0: no filter. A hashed keyspace that is made without has 16: a get asks more filters there.";
+        "Filter bits an item, averaged over all levels. Larger: fewer reads for absent keys, more memory. \
+         0: no filter. The default of a hashed keyspace is 16, as a get asks more filters there.";
     block_bytes 5 = 4096, 4096, 65536,
-        "Size a data block aims at. Larger: less index memory, more bytes a read.";
+        "Target size of a data block. Larger: less index memory, more bytes a read.";
     filter_kind 6 = 0, 0, 5, ["auto", "none", "bloom", "cache_line_bloom", "binary_fuse", "column_bloom"],
-        "The kind of filter of a table. cache_line_bloom: a query touches one cache line. \
-         bloom: fewest false answers of these two, a line a probe. \
-         binary_fuse: 0.4 % false answers at 10.9 bits, whatever filter_bits_per_key is; dear to build. \
-         column_bloom: of a hashed keyspace, one page asked a node, read when it is needed; \
-         else as cache_line_bloom. \
-         auto: binary_fuse in the last level if its bits are about those, else cache_line_bloom; in a hashed \
-         keyspace column_bloom where memory has no room for all filters.";
+        "The kind of filter of new tables. cache_line_bloom: a probe touches one cache line. bloom: fewer \
+         false positives, one cache line a probe bit. binary_fuse: 0.4 % false positives at 10.9 bits, \
+         independent of filter_bits_per_key; slow to build. column_bloom: in hashed keyspaces, one page a \
+         node, read on demand; in ordered keyspaces cache_line_bloom. auto: binary_fuse in the last level \
+         if its bits are about those, else cache_line_bloom; in a hashed keyspace column_bloom if memory \
+         cannot hold all filters.";
     filter_probes 7 = 0, 0, 16,
-        "Bits that an item sets in its Bloom filter. 0: the best number for the bits.";
+        "Bits that an item sets in its Bloom filter. 0: the best number for the filter's bits.";
     filter_allocation 8 = 1, 0, 1, ["uniform", "monkey"],
-        "Which levels have the bits. monkey: more the smaller a level is, for the fewest reads for absent \
-         keys. uniform: all the same.";
+        "Distribution of filter bits over levels. monkey: more bits an item in smaller levels, for the \
+         fewest reads for absent keys. uniform: the same in all levels.";
     compression 10 = 0, 0, 1, ["none", "lz4"],
-        "How blocks of new tables are stored. none: as they are. lz4: as LZ4 where that saves an eighth; \
-         the cache holds them decompressed, and a larger block_bytes makes more of it.";
+        "Compression of blocks in new tables. none: blocks are stored as they are. lz4: LZ4, where it \
+         saves an eighth or more; the cache holds blocks decompressed. A larger block_bytes compresses \
+         better.";
     index_kind 11 = 0, 0, 2, ["fences", "learned", "auto"],
-        "How tables list their blocks. fences: a few bytes of the first key of each block. \
-         learned: a model of the keys lays blocks out and says which has a key, a page at a time, \
-         and fences where they take less; flushes and merges buffer 4 MiB more. \
-         auto: learned in merges where memory has no room for fences or sketches of them \
-         and writers do not wait. Hashed keyspaces have fences.";
+        "The index of blocks in new tables. fences: a few bytes of the first key of each block. learned: a \
+         model of the keys decides block boundaries and finds the block of a key, page by page; fences \
+         where they are smaller. Flushes and merges buffer 4 MiB more. auto: learned in merges while \
+         memory cannot hold fences or their sketches and no writer waits. Hashed keyspaces have fences.";
     runs_per_level 20 = 0, 0, 63,
-        "Runs of each level above the last, and never more than `size_ratio` - 1. \
-         Larger: less rewriting, more runs to look into. 1: leveled; 63: tiered. 0, and the same for the \
-         last level: tiered while new keys come, leveled while keys are written again and while none are.";
+        "Runs of each level above the last, at most `size_ratio` - 1. Larger: less rewriting, more runs to \
+         search. 1: leveled; 63: tiered. 0, and 0 for the last level: chosen from the observed writes: \
+         tiered while new keys arrive, leveled under overwrites and at rest.";
     runs_in_last_level 21 = 0, 0, 63,
-        "Runs of the last level, likewise. Larger: less rewriting, more runs to look into, and what was \
-         overwritten takes its space for longer. With 63 above, 1: lazy-leveled; 63: tiered. \
-         0 beside a number above: 1. In a hashed keyspace 1: leaves are merged as while keys are written \
-         again; more: leaves are never merged.";
+        "Runs of the last level. Larger: less rewriting, more runs to search, and overwritten items keep \
+         their space for longer. With runs_per_level at 63: 1 is lazy-leveled, 63 is tiered. 0 while \
+         runs_per_level is above 0: 1. In a hashed keyspace 1: leaves merge as under overwrites; more: \
+         leaves never merge.";
     delete_persist_within 22 = 86400, 0, 1 << 40,
-        "Seconds in which a delete is gone from disk, with what it deleted; hashed keyspaces do not keep it. \
-         Larger: less rewriting. Smaller: deleted data leaves sooner. 0: no bound.";
+        "Seconds within which a delete, and the items it covers, are gone from disk; hashed keyspaces \
+         ignore it. Larger: less rewriting. Smaller: deleted data leaves sooner. 0: no bound.";
 }
 
 /// Bits of filter in a hashed keyspace. A get asks up to some twenty filters while a trie grows. With 10

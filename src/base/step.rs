@@ -1,5 +1,5 @@
 //! The protocol of everything that waits: a machine is started and resumed, and returns what it needs as a
-//! [`Step`].
+//! [`MachineStep`].
 //!
 //! A machine never reads, locks, sleeps or asks the clock. A driver owns buffers, requests in flight and the
 //! order of completion, and holds no logic of the lookup.
@@ -9,7 +9,7 @@ use super::id::FileName;
 
 /// The next need of a machine.
 #[derive(Debug)]
-pub(crate) enum Step<A, T> {
+pub(crate) enum MachineStep<A, T> {
     /// New asks, independent, that go out together; never empty.
     Ask(A),
     /// A prefetch was issued: resume without an answer, now or after the other machines of the batch.

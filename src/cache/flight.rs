@@ -1,7 +1,7 @@
 //! Reads in flight: one device read and one checksum for any number of waiters.
 //!
 //! It is not a driver: it reads nothing and waits for nothing. The first claimer of a block gets the
-//! [`Slot`], reads into its buffer, verifies, and completes. Later claimers get a [`Waiter`], which wakes
+//! [`ReadSlot`], reads into its buffer, verifies, and completes. Later claimers get a [`Waiter`], which wakes
 //! them. Called by the engine's drivers. Slots and waiters may move to any thread.
 //!
 //! Invariants:
@@ -42,11 +42,11 @@ pub(crate) struct FlightTable {
 /// One read, shared by its slot and its waiters.
 #[derive(Default)]
 pub(crate) struct Flight {
-    state: Mutex<State>,
+    state: Mutex<FlightState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FlightState {
     outcome: Outcome,
     /// A waiter belongs to a future, which may not be polled for long.
     may_idle: bool,
@@ -78,13 +78,13 @@ pub(crate) enum Claim {
     /// The block is cached.
     Ready(BlockRef),
     /// The caller reads the block.
-    Read(Slot),
+    Read(ReadSlot),
     /// Another caller reads the block.
     Wait(Waiter),
 }
 
 /// The right and the duty to read one block.
-pub(crate) struct Slot {
+pub(crate) struct ReadSlot {
     shared: Arc<Shared>,
     address: BlockAddress,
     flight: Arc<Flight>,
@@ -166,7 +166,7 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
     let flight = Arc::new(Flight::default());
     shard.insert(key, Arc::clone(&flight));
     drop(shard);
-    Claim::Read(Slot::new(shared, address, flight, true))
+    Claim::Read(ReadSlot::new(shared, address, flight, true))
 }
 
 /// The block, or a share in its read, if there is either.
@@ -191,15 +191,15 @@ fn at_hand(
 }
 
 /// A read in no table: other claims of the block do not wait for it.
-pub(crate) fn slot_apart(shared: &Arc<Shared>, address: &BlockAddress) -> Slot {
-    Slot::new(shared, address, Arc::default(), false)
+pub(crate) fn slot_apart(shared: &Arc<Shared>, address: &BlockAddress) -> ReadSlot {
+    ReadSlot::new(shared, address, Arc::default(), false)
 }
 
-impl Slot {
-    fn new(shared: &Arc<Shared>, address: &BlockAddress, flight: Arc<Flight>, is_in_table: bool) -> Slot {
+impl ReadSlot {
+    fn new(shared: &Arc<Shared>, address: &BlockAddress, flight: Arc<Flight>, is_in_table: bool) -> ReadSlot {
         // From here on the drop of the slot ends the read.
         let mut slot =
-            Slot { shared: Arc::clone(shared), address: *address, flight, is_in_table, buffer: None };
+            ReadSlot { shared: Arc::clone(shared), address: *address, flight, is_in_table, buffer: None };
         slot.buffer = Some(Buffer::new(shared, Key::of(address), address.bytes as usize));
         slot
     }
@@ -351,7 +351,7 @@ impl Untaken {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ReadSlot {
     fn drop(&mut self) {
         if matches!(self.flight.state.lock().outcome, Outcome::Reading) {
             self.end(Error::Io {
@@ -377,7 +377,7 @@ impl Waiter {
 
     /// A waiter that holds no block: its owner asks again for the block, which may be cached.
     pub(crate) fn gone() -> Waiter {
-        let state = Mutex::new(State { outcome: Outcome::Gone, ..State::default() });
+        let state = Mutex::new(FlightState { outcome: Outcome::Gone, ..FlightState::default() });
         Waiter::new(&Arc::new(Flight { state }))
     }
 
@@ -417,7 +417,7 @@ impl Waiter {
     }
 }
 
-impl State {
+impl FlightState {
     /// Registers `waker` in place of the waker at `at`, if any. Returns its index, and the replaced waker.
     fn set_waker(&mut self, at: Option<usize>, waker: Waker) -> (usize, Option<Waker>) {
         match at.and_then(|at| self.wakers.get_mut(at).map(|place| (at, place))) {

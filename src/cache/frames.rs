@@ -12,9 +12,9 @@
 
 #![expect(unsafe_code, reason = "shares raw memory between threads by the states above")]
 
+mod hint;
 #[cfg(all(loom, test))]
 mod model;
-mod place;
 
 use std::ptr::NonNull;
 
@@ -25,7 +25,7 @@ use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::index::{Index, SLOTS_PER_FRAME};
-pub(crate) use place::{Near, Place};
+pub(crate) use hint::{FrameHint, Near};
 
 /// The unit of block lengths.
 pub(crate) const UNIT_BYTES: usize = 512;
@@ -89,7 +89,7 @@ struct Header {
 
 /// The division of the cache's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct FramePlan {
     pub(crate) slab_bytes: usize,
     /// Slabs of the annex, which come first, and of the cache's own memory.
     pub(crate) slab_count: usize,
@@ -119,10 +119,10 @@ const POOL_BYTES_PER_SLAB: usize = 96;
 /// Frame numbers have 32 bits.
 const BYTES_MAX: usize = 8 << 40;
 
-impl Plan {
+impl FramePlan {
     /// Divides `bytes`; too few give no slabs at all. Of the annex only the slabs come on top, as many as
     /// `annex_bytes` has room for; their headers and index slots are taken from `bytes`.
-    pub(crate) fn new(bytes: usize, annex_bytes: usize) -> Plan {
+    pub(crate) fn new(bytes: usize, annex_bytes: usize) -> FramePlan {
         let bytes = bytes.min(BYTES_MAX);
         let goal = (bytes / SLABS_GOAL).max(1);
         let slab_bytes = (1usize << goal.ilog2()).clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX);
@@ -144,7 +144,7 @@ impl Plan {
         let slots_at = slab_count * slab_bytes;
         let headers_at = slots_at + frame_count * SLOTS_PER_FRAME * size_of::<AtomicU64>();
         let region_bytes = if slab_count == 0 { 0 } else { region_bytes };
-        Plan {
+        FramePlan {
             slab_bytes,
             slab_count,
             annex_slabs,
@@ -167,11 +167,11 @@ const LINE_BYTES: usize = 64;
 
 /// All memory of a cache.
 pub(crate) struct Frames {
-    plan: Plan,
+    plan: FramePlan,
     region: Option<Region>,
     heap: HeapCount,
     #[cfg(all(loom, test))]
-    model: model::Model,
+    model: model::FramesModel,
 }
 
 /// Bytes of blocks outside the frames; on a cache line of its own, since readers load its neighbours.
@@ -196,7 +196,7 @@ pub(crate) enum Heat {
 
 impl Frames {
     /// Takes over a region made for `plan`, zeroed.
-    pub(crate) fn new(plan: Plan, region: Option<Region>) -> Frames {
+    pub(crate) fn new(plan: FramePlan, region: Option<Region>) -> Frames {
         if plan.slab_count > 0 {
             let region = region.as_ref().expect("a plan with slabs comes with a region");
             assert!(region.bytes() >= plan.region_bytes, "the region is as large as was asked for");
@@ -207,11 +207,11 @@ impl Frames {
             region,
             heap: HeapCount { bytes: AtomicU64::new(0) },
             #[cfg(all(loom, test))]
-            model: model::Model::new(&plan),
+            model: model::FramesModel::new(&plan),
         }
     }
 
-    pub(crate) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &FramePlan {
         &self.plan
     }
 
@@ -236,16 +236,16 @@ impl Frames {
         Some(unsafe { self.bytes(frame) })
     }
 
-    /// As `lookup`, but tries the frame of `place` first.
+    /// As `lookup`, but tries the frame of `hint` first.
     #[inline]
     pub(crate) fn lookup_at<'p>(
         &'p self,
         key: Key,
-        place: &Place,
+        hint: &FrameHint,
         visits: u8,
         _pin: &'p Pin,
     ) -> Option<&'p [u8]> {
-        let frame = self.find_at(key, place)?;
+        let frame = self.find_at(key, hint)?;
         self.mark(frame, visits);
         // SAFETY: as in `lookup`; or the frame was LIVE with this key after the pin began. A later eviction
         // defers the reuse past this pin, as it does for a frame found in the index. So the frame is not FREE
@@ -734,7 +734,7 @@ mod tests {
     /// ends; a counted frame is not evicted.
     #[test]
     fn a_retired_frame_cannot_be_counted() {
-        let (epoch, plan) = (Epoch::new(), Plan::new(64 << 10, 0));
+        let (epoch, plan) = (Epoch::new(), FramePlan::new(64 << 10, 0));
         let frames = Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)));
         let key = Key { file: 1, at: 0, bytes: 4096 };
         // SAFETY: no frame is in use, and the extent lies in the first slab.

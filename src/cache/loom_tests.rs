@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::frames::{Counted, Retired};
 use super::*;
 use crate::base::id::{FileKind, FileName};
-use crate::base::reserve::{Limits, Role};
+use crate::base::reserve::{Role, RoleLimits};
 use crate::base::step::BlockKind;
 use crate::base::sync::{Event, explore};
 
@@ -21,7 +21,7 @@ fn address() -> BlockAddress {
 }
 
 fn frames() -> Arc<Frames> {
-    let plan = Plan::new(64 << 10, 0);
+    let plan = FramePlan::new(64 << 10, 0);
     Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)))
 }
 
@@ -84,15 +84,15 @@ fn loom_pinned_blocks_stay() {
 fn loom_placed_blocks_stay() {
     explore(|| {
         let (frames, lock, epoch) = (frames(), Arc::new(Mutex::new(())), Epoch::new());
-        let place = Place::default();
+        let hint = FrameHint::default();
         drop(publish(&frames, &lock, 3, 1));
-        frames.lookup_at(key(1), &place, 1, &epoch.pin()).expect("it is there");
+        frames.lookup_at(key(1), &hint, 1, &epoch.pin()).expect("it is there");
         let reader = loom::thread::spawn({
             let (frames, epoch) = (Arc::clone(&frames), epoch.clone());
             move || {
                 let pin = epoch.pin();
                 for offset in [1, 2] {
-                    if let Some(bytes) = frames.lookup_at(key(offset), &place, 1, &pin) {
+                    if let Some(bytes) = frames.lookup_at(key(offset), &hint, 1, &pin) {
                         assert_right(bytes, offset);
                     }
                 }
@@ -231,7 +231,7 @@ fn loom_waiters_are_woken() {
 #[test]
 fn loom_who_was_let_go_of_hears_of_it() {
     explore(|| {
-        let mut limits = Limits::unlimited();
+        let mut limits = RoleLimits::unlimited();
         limits.roles[Role::Untaken as usize] = BYTES as u64;
         let cache = Cache::with_annex((64 << 10, 0), limits, Epoch::new(), Region::heap);
         let (first, second) = (cache.slot_apart(&address()), cache.slot_apart(&address()));

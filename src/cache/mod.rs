@@ -8,8 +8,8 @@
 //! owners do not use it.
 //!
 //! Thread safety: any thread may call anything at any time. A hit takes no lock. It writes nothing, except
-//! the CLOCK counter if the hand has decremented it, and the place of a block that has moved. It reads one
-//! cache line of the index, or the place, and one of the frame's header. Misses take one short lock.
+//! the CLOCK counter if the hand has decremented it, and the hint of a block that has moved. It reads one
+//! cache line of the index, or the hint, and one of the frame's header. Misses take one short lock.
 //!
 //! Invariants:
 //! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given plus the
@@ -35,16 +35,16 @@ mod visits;
 
 use crate::base::epoch::{Epoch, Pin};
 use crate::base::region::Region;
-use crate::base::reserve::{Lender, Limits, Reserve};
+use crate::base::reserve::{Lender, Reserve, RoleLimits};
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex};
 
 pub(crate) use block::BlockRef;
 use flight::FlightTable;
-pub(crate) use flight::{Claim, Share, Slot, Waiter};
-use frames::{Frames, Key, Pages, Plan};
-pub(crate) use frames::{Near, Place};
-use pool::{BayLook, Pinning, Pool};
+pub(crate) use flight::{Claim, ReadSlot, Share, Waiter};
+pub(crate) use frames::{FrameHint, Near};
+use frames::{FramePlan, Frames, Key, Pages};
+use pool::{BayLook, FramePool, Pinning};
 use shared::Shared;
 use visits::visits;
 
@@ -57,7 +57,7 @@ pub(crate) struct Cache {
 
 /// The pool as the lender of memory granted to others.
 struct Slabs {
-    pool: Arc<Mutex<Pool>>,
+    pool: Arc<Mutex<FramePool>>,
     epoch: Epoch,
 }
 
@@ -65,7 +65,7 @@ struct Slabs {
 /// pin, count or index.
 pub(crate) struct PinnedPages {
     pages: Pages,
-    pool: Arc<Mutex<Pool>>,
+    pool: Arc<Mutex<FramePool>>,
 }
 
 /// Most tries to pin pages while slabs are being emptied.
@@ -74,7 +74,7 @@ const PIN_TRIES: usize = 4;
 const CLOSE_TRIES: usize = 4;
 /// The result of a try to close the annex.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Closing {
+pub(crate) enum AnnexClosing {
     Done,
     /// Some frames are counted, or a reader may still use them: try again later.
     Late,
@@ -109,7 +109,7 @@ impl Cache {
     /// A cache without an annex; see [`Cache::with_annex`].
     #[cfg(test)]
     pub(crate) fn new(bytes: usize, epoch: Epoch, memory: impl Fn(usize) -> Option<Region>) -> Cache {
-        Cache::with_annex((bytes, 0), Limits::unlimited(), epoch, memory)
+        Cache::with_annex((bytes, 0), RoleLimits::unlimited(), epoch, memory)
     }
 
     /// A cache of `bytes` in all, and a closed annex of up to `annex_bytes` more while it is open. All of it
@@ -120,11 +120,11 @@ impl Cache {
     /// annex.
     pub(crate) fn with_annex(
         (mut bytes, mut annex_bytes): (usize, usize),
-        limits: Limits,
+        limits: RoleLimits,
         epoch: Epoch,
         memory: impl Fn(usize) -> Option<Region>,
     ) -> Cache {
-        let mut plan = Plan::new(bytes, annex_bytes);
+        let mut plan = FramePlan::new(bytes, annex_bytes);
         let mut region = None;
         while plan.slab_count > 0 {
             region = memory(plan.region_bytes);
@@ -132,10 +132,10 @@ impl Cache {
                 break;
             }
             (bytes, annex_bytes) = (bytes / 2, annex_bytes / 2);
-            plan = Plan::new(bytes, annex_bytes);
+            plan = FramePlan::new(bytes, annex_bytes);
         }
         let frames = Arc::new(Frames::new(plan, region));
-        let pool = Arc::new(Mutex::new(Pool::new(Arc::clone(&frames))));
+        let pool = Arc::new(Mutex::new(FramePool::new(Arc::clone(&frames))));
         let slabs = Slabs { pool: Arc::clone(&pool), epoch: epoch.clone() };
         let (flights, untaken) = (FlightTable::default(), Mutex::default());
         let reserve = Reserve::new(limits, slabs);
@@ -150,15 +150,15 @@ impl Cache {
         self.frames.lookup(Key::of(address), visits(address.kind), pin)
     }
 
-    /// As [`Cache::lookup`], but tries the frame of `place` first, and updates `place`.
+    /// As [`Cache::lookup`], but tries the frame of `hint` first, and updates `hint`.
     #[inline]
     pub(crate) fn lookup_at<'p>(
         &'p self,
         address: &BlockAddress,
-        place: &Place,
+        hint: &FrameHint,
         pin: &'p Pin,
     ) -> Option<&'p [u8]> {
-        self.frames.lookup_at(Key::of(address), place, visits(address.kind), pin)
+        self.frames.lookup_at(Key::of(address), hint, visits(address.kind), pin)
     }
 
     /// Hints that the block will be looked up soon. `near` is the part covered by earlier hints; the result
@@ -167,11 +167,11 @@ impl Cache {
     pub(crate) fn prefetch(
         &self,
         address: &BlockAddress,
-        place: Option<&Place>,
+        hint: Option<&FrameHint>,
         near: Near,
         lines: usize,
     ) -> Near {
-        self.frames.prefetch(Key::of(address), place, near, lines)
+        self.frames.prefetch(Key::of(address), hint, near, lines)
     }
 
     /// The block, counted, for a holder that outlives the pin, if it is cached.
@@ -199,7 +199,7 @@ impl Cache {
 
     /// Empties the part of the annex to be closed and gives its memory back to the system. The lock is
     /// released between small steps: milliseconds for 100 MiB. Better not under a pin.
-    pub(crate) fn close_annex(&self) -> Closing {
+    pub(crate) fn close_annex(&self) -> AnnexClosing {
         for _ in 0..CLOSE_TRIES {
             for bay in 0.. {
                 // A statement of its own: the lock must not be held through the match.
@@ -220,10 +220,10 @@ impl Cache {
                 }
             }
             if self.is_annex_settled() {
-                return Closing::Done;
+                return AnnexClosing::Done;
             }
         }
-        Closing::Late
+        AnnexClosing::Late
     }
 
     /// Whether the part of the annex to be closed is closed.
@@ -246,7 +246,7 @@ impl Cache {
 
     /// The right to read a block alone: other claims do not wait for this read. For readers that may be
     /// delayed by code outside the store.
-    pub(crate) fn slot_apart(&self, address: &BlockAddress) -> Slot {
+    pub(crate) fn slot_apart(&self, address: &BlockAddress) -> ReadSlot {
         flight::slot_apart(&self.shared, address)
     }
 

@@ -36,7 +36,7 @@ mod shares;
 use crate::base::sync::Arc;
 
 pub(crate) use annex::BayLook;
-use parts::Cut;
+use parts::PartSize;
 pub(crate) use shares::Pinning;
 
 use super::frames::{
@@ -91,7 +91,7 @@ struct Class {
 }
 
 /// All state that the lock guards.
-pub(crate) struct Pool {
+pub(crate) struct FramePool {
     frames: Arc<Frames>,
     slabs: Vec<Slab>,
     classes: [Class; CLASS_BYTES.len() + 1],
@@ -107,8 +107,8 @@ pub(crate) struct Pool {
     inserts: u64,
 }
 
-/// The result of [`Pool::take`]. The caller defers a stamp once it has released the lock.
-pub(crate) struct Taken {
+/// The result of [`FramePool::take`]. The caller defers a stamp once it has released the lock.
+pub(crate) struct TakenFrame {
     pub(crate) owned: Option<Owned>,
     pub(crate) stamp: Option<Stamp>,
     /// Whether frames wait for the epoch while few are free.
@@ -136,15 +136,15 @@ pub(crate) struct PoolCounts {
     pub(crate) inserts: u64,
 }
 
-impl Pool {
-    pub(crate) fn new(frames: Arc<Frames>) -> Pool {
+impl FramePool {
+    pub(crate) fn new(frames: Arc<Frames>) -> FramePool {
         let plan = frames.plan();
         let (slab_count, annex) = (plan.slab_count, annex::Annex::new(plan));
         // In order from the front: a cache that is not full yet fills its huge pages one by one.
         let free_slabs = (plan.annex_slabs as u32..slab_count as u32).rev().collect();
         let mut slabs = vec![Slab { free: 0, class: NO_CLASS, draining: false }; slab_count];
         slabs[..plan.annex_slabs].iter_mut().for_each(|slab| slab.class = CLOSED);
-        Pool {
+        FramePool {
             frames,
             slabs,
             classes: Default::default(),
@@ -180,9 +180,9 @@ impl Pool {
 
     /// Takes a frame to fill with `bytes` for the block of `key`, if a frame or a slab is free. Evicts ahead,
     /// or for the next try.
-    pub(crate) fn take(&mut self, key: Key, bytes: usize) -> Taken {
+    pub(crate) fn take(&mut self, key: Key, bytes: usize) -> TakenFrame {
         let Some(class) = self.class_for(bytes.max(key.bytes as usize)) else {
-            return Taken { owned: None, stamp: None, shortage: Shortage::No };
+            return TakenFrame { owned: None, stamp: None, shortage: Shortage::No };
         };
         self.harvest();
         let owned = self.take_free(class).map(|(frame, start_bytes)| {
@@ -192,13 +192,16 @@ impl Pool {
             // class only when all its frames are FREE.
             unsafe { self.frames.own(frame, start_bytes, key, bytes) }
         });
-        let (need, wanted) =
-            if owned.is_none() { (Need::Now, 1) } else { (Need::Ahead, self.reserve_frames(class)) };
+        let (need, wanted) = if owned.is_none() {
+            (EvictionNeed::Now, 1)
+        } else {
+            (EvictionNeed::Ahead, self.reserve_frames(class))
+        };
         let has_slab = !self.free_slabs.is_empty() || !self.annex.free.is_empty();
         let is_short = !has_slab && self.classes[class].free_count < wanted;
         let stamp = if is_short { self.make_room(class, need) } else { None };
         let shortage = if is_short { Shortage::Yes } else { Shortage::No };
-        Taken { owned, stamp, shortage }
+        TakenFrame { owned, stamp, shortage }
     }
 
     /// Makes a filled frame findable and counts it. If another frame with its block was published meanwhile,
@@ -280,7 +283,7 @@ impl Pool {
             u32::try_from(start_bytes / FRAME_BYTES_MIN).expect("frame numbers have 32 bits")
         });
         let frames: Vec<u32> = frames.collect();
-        let starts = match Cut::of(page_bytes) {
+        let starts = match PartSize::of(page_bytes) {
             None => frames.into_iter().map(|frame| frame as usize * FRAME_BYTES_MIN).collect(),
             Some(cut) => {
                 let parts = &mut self.shares.parts;
@@ -355,11 +358,11 @@ impl Pool {
     }
 
     /// Evicts for `class`, unless enough frames wait for the epoch already.
-    fn make_room(&mut self, class: usize, need: Need) -> Option<Stamp> {
+    fn make_room(&mut self, class: usize, need: EvictionNeed) -> Option<Stamp> {
         let waiting_count = self.classes[class].waiting_count;
         // A caller that needs a frame now evicts even if some wait: readers may hold those back for a while.
         let waiting_max = (self.frames.plan().frame_count / WAITING_SHARE).max(WAITING_FRAMES_MIN);
-        let enough = if need == Need::Now { waiting_max } else { RESERVE_FRAMES };
+        let enough = if need == EvictionNeed::Now { waiting_max } else { RESERVE_FRAMES };
         if waiting_count >= enough {
             return None;
         }
@@ -535,7 +538,7 @@ struct Survey {
 
 /// When the frames to be evicted are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
+enum EvictionNeed {
     Now,
     Ahead,
 }

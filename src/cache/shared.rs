@@ -7,12 +7,12 @@ use crate::base::sync::{Arc, Mutex};
 use super::block::LentBlock;
 use super::flight::{FlightTable, Untaken};
 use super::frames::{Frames, HeapBlock, Key, Owned};
-use super::pool::{Pool, Shortage};
+use super::pool::{FramePool, Shortage};
 
 /// State shared by the cache and its slots.
 pub(crate) struct Shared {
     pub(super) frames: Arc<Frames>,
-    pub(super) pool: Arc<Mutex<Pool>>,
+    pub(super) pool: Arc<Mutex<FramePool>>,
     pub(super) flights: FlightTable,
     pub(super) untaken: Mutex<Untaken>,
     pub(super) epoch: Epoch,

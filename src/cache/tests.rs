@@ -2,8 +2,8 @@
 
 mod annex;
 mod flights;
+mod hints;
 mod marks;
-mod places;
 mod shares;
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ fn bytes_of(address: &BlockAddress) -> Vec<u8> {
     bytes
 }
 
-fn read(mut slot: Slot) -> BlockRef {
+fn read(mut slot: ReadSlot) -> BlockRef {
     let address = *slot.address();
     fill(&address, slot.buffer());
     slot.complete()
@@ -106,7 +106,7 @@ fn get(cache: &Cache, address: &BlockAddress) -> BlockRef {
     }
 }
 
-fn slot_of(cache: &Cache, address: &BlockAddress) -> Slot {
+fn slot_of(cache: &Cache, address: &BlockAddress) -> ReadSlot {
     match cache.claim(address) {
         Claim::Read(slot) => slot,
         _ => panic!("nobody has read {address:?}"),
@@ -142,7 +142,7 @@ fn a_hit_is_always_right() {
         let mut dice = Dice(bytes as u64);
         let mut held: Vec<(BlockAddress, BlockRef)> = Vec::new();
         let (mut hits, mut inserted) = (0, BTreeMap::new());
-        let places: [Place; 5] = Default::default();
+        let hints: [FrameHint; 5] = Default::default();
         for _ in 0..ROUNDS {
             let index = dice.below(1 + (bytes as u64 >> 12) * 2);
             let units = [8, 8, 8, 9, 12, 15, 16, 20, 100, 200][(index % 10) as usize];
@@ -168,9 +168,9 @@ fn a_hit_is_always_right() {
                 _ => {
                     let pin = epoch.pin();
                     let found = cache.lookup(&wanted, &pin);
-                    let place = &places[index as usize % places.len()];
+                    let hint = &hints[index as usize % hints.len()];
                     assert_eq!(
-                        cache.lookup_at(&wanted, place, &pin).map(<[u8]>::as_ptr),
+                        cache.lookup_at(&wanted, hint, &pin).map(<[u8]>::as_ptr),
                         found.map(<[u8]>::as_ptr)
                     );
                     if let Some(bytes) = found {
@@ -210,7 +210,7 @@ fn memory_never_exceeds_what_was_given() {
         }
         assert_right(&block(1, 4096), &get(&cache, &block(1, 4096)));
     }
-    let plan = Plan::new(1 << 40, 0);
+    let plan = FramePlan::new(1 << 40, 0);
     assert!(plan.index_bytes * 50 < 1 << 40, "index and headers are under 2 %");
 }
 
@@ -389,7 +389,7 @@ fn what_was_given_out_outlives_the_cache() {
     drop(read(slot));
     assert_right(&block(2, 4096), &waiter.poll(std::task::Waker::noop()).expect("ended").expect("well"));
     fn is_free<T: Send + Sync + 'static>() {}
-    is_free::<(BlockRef, Slot, Waiter, Cache)>();
+    is_free::<(BlockRef, ReadSlot, Waiter, Cache)>();
 }
 
 /// An offset that an index names as two kinds of block is two blocks: bytes verified as one kind are never

@@ -31,10 +31,10 @@ use crate::base::sync::Arc;
 use crate::format::table::filter::FilterKind;
 use crate::format::table::ranges::{Ranges, farther};
 use crate::io::storage::Storage;
-use crate::merge::{Consumed, Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
+use crate::merge::{Consumed, Merge, MergeItem, MergeSource, RANGE_SEQUENCE, Stretch, TurnProgress};
 use crate::table::{
-    Admission, BuiltTable, IndexPlan, NodeRuns, OpenWith, SliceShape, Table, TableBuilder, TableIdentity,
-    TableStream, Windows,
+    BuiltTable, CacheAdmission, IndexPlan, NodeRuns, OpenWith, SliceShape, TableBuilder, TableIdentity,
+    TableReader, TableStream, Windows,
 };
 
 use super::bounds::{Cuts, OlderKeys, most_bytes};
@@ -82,16 +82,16 @@ pub(crate) trait NewFiles: Send + Sync {
 }
 
 /// The plan of one tree's merge: inputs, and the shape of the output.
-pub(crate) struct TreePlan {
+pub(crate) struct TreeMergePlan {
     pub(crate) tree: TreeId,
     pub(crate) slice: SliceShape,
     /// Newest run first; the tables of a run ascending and disjoint.
-    pub(crate) runs: Vec<Vec<Arc<Table>>>,
+    pub(crate) runs: Vec<Vec<Arc<TableReader>>>,
     /// Tables older than the inputs that overlap them, of the run that the outputs are merged with next;
     /// ascending.
-    pub(crate) next: Vec<Arc<Table>>,
+    pub(crate) next: Vec<Arc<TableReader>>,
     /// All other tables older than the inputs that overlap them.
-    pub(crate) older: Vec<Arc<Table>>,
+    pub(crate) older: Vec<Arc<TableReader>>,
     /// Present in a trie, which has no `next` and no `older`.
     pub(crate) nodes: Option<NodesPlan>,
     /// Target bytes of output tables.
@@ -110,12 +110,12 @@ pub(crate) struct NodesPlan {
 /// The plan of a merge.
 pub(crate) struct MergePlan {
     /// One, or several in ascending order.
-    pub(crate) trees: Vec<TreePlan>,
+    pub(crate) trees: Vec<TreeMergePlan>,
     /// The memory limit: a quarter for reads, the rest for the table being built, which ends early if the
     /// memory does not suffice.
     pub(crate) memory_bytes: u64,
     /// The cache that output blocks go to if their input was cached.
-    pub(crate) admission: Option<Admission>,
+    pub(crate) admission: Option<CacheAdmission>,
     /// The way its tables are opened.
     pub(crate) opening: Option<OpenWith>,
     /// The counter of its reads.
@@ -149,7 +149,7 @@ pub(crate) struct MergeJob {
     /// Bytes of the read buffers.
     read_bytes: usize,
     /// Trees that are not begun yet.
-    trees: std::vec::IntoIter<TreePlan>,
+    trees: std::vec::IntoIter<TreeMergePlan>,
     current: Option<TreeMerge>,
     /// The tree begun last.
     begun: Option<TreeId>,
@@ -232,7 +232,7 @@ impl MergeJob {
         self.begun = Some(plan.tree);
         let chunk_bytes = (self.read_bytes / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
-        let run_ranges = |tables: &Vec<Arc<Table>>| {
+        let run_ranges = |tables: &Vec<Arc<TableReader>>| {
             let mut ranges = Ranges::concatenated(tables.iter().map(|one| one.ranges()));
             ranges.index();
             ranges
@@ -250,7 +250,7 @@ impl MergeJob {
         let sources =
             runs.into_iter().zip(by_run).map(|(run, own)| RunStream::new(way(), chunk_bytes, run, own));
         let sources = sources.collect::<Result<Vec<_>>>()?;
-        let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
+        let bounds = |table: &Arc<TableReader>| (table.min().to_vec(), table.max().to_vec());
         let (nodes_height, below, node_runs) = match plan.nodes {
             Some(nodes) => (Some(nodes.height), nodes.older, nodes.runs),
             None => (None, Vec::new(), BTreeMap::new()),
@@ -314,11 +314,11 @@ impl MergeJob {
     ///
     /// # Errors
     /// The error of a read or write. The job is then only dropped.
-    pub(crate) fn turn(&mut self) -> Result<Progress<MergeOutput>> {
+    pub(crate) fn turn(&mut self) -> Result<TurnProgress<MergeOutput>> {
         let until_bytes = self.cost_bytes() + TURN_BYTES;
         while self.cost_bytes() < until_bytes {
             let Some(TreeMerge { merge, older, cuts, nodes_height, node }) = &mut self.current else {
-                return self.finish().map(Progress::Done);
+                return self.finish().map(TurnProgress::Done);
             };
             let Some(item) = merge.item() else {
                 self.end_tree()?;
@@ -352,7 +352,7 @@ impl MergeJob {
             }
             merge.advance()?;
         }
-        Ok(Progress::More)
+        Ok(TurnProgress::More)
     }
 
     /// Ends the current tree and begins the next.
@@ -380,7 +380,7 @@ impl MergeJob {
 
 /// Memory of an unlimited merge of these trees: read chunks, a table's buffer, and the data kept for each of
 /// its items and blocks until the table ends.
-pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
+pub(crate) fn wanted_bytes(trees: &[TreeMergePlan]) -> u64 {
     let tables = || trees.iter().flat_map(|tree| &tree.runs).flatten();
     let bytes: u64 = tables().map(|table| table.slice_bytes()).sum();
     let items: u64 = tables().map(|table| table.items()).sum();
@@ -394,7 +394,7 @@ pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
 }
 
 /// Windows for a joint merge, if the memory suffices.
-fn windows(trees: &[TreePlan], bytes: usize) -> Option<Arc<Windows>> {
+fn windows(trees: &[TreeMergePlan], bytes: usize) -> Option<Arc<Windows>> {
     if trees.len() < 2 {
         return None;
     }
@@ -405,12 +405,12 @@ fn windows(trees: &[TreePlan], bytes: usize) -> Option<Arc<Windows>> {
 }
 
 /// A file of the inputs.
-fn plan_file(runs: &[Vec<Arc<Table>>]) -> FileName {
+fn plan_file(runs: &[Vec<Arc<TableReader>>]) -> FileName {
     runs.iter().flatten().next().map_or(FileName::STORE, |table| table.file().name())
 }
 
 /// The common prefix of all keys within the bounds of the inputs.
-fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
+fn shared_prefix(runs: &[Vec<Arc<TableReader>>]) -> &[u8] {
     let tables = || runs.iter().flatten();
     let min = tables().map(|table| table.min()).min().unwrap_or_default();
     let max = tables().map(|table| table.max()).max().unwrap_or_default();
@@ -425,7 +425,7 @@ struct Output {
     tree: Option<(TreeId, SliceShape)>,
     /// The older runs of the tree's nodes.
     node_runs: BTreeMap<NodeId, Arc<NodeRuns>>,
-    admission: Option<Admission>,
+    admission: Option<CacheAdmission>,
     opening: Option<OpenWith>,
     /// The memory limit of the whole job.
     memory_bytes: usize,
@@ -575,7 +575,7 @@ struct Way {
     storage: Arc<dyn Storage>,
     load: Arc<DeviceLoad>,
     windows: Option<Arc<Windows>>,
-    admission: Option<Admission>,
+    admission: Option<CacheAdmission>,
 }
 
 /// The tables of a run, one after another: one source of a merge, with one chunk in memory. It is ascending
@@ -584,14 +584,14 @@ struct Way {
 struct RunStream {
     way: Way,
     chunk_bytes: usize,
-    tables: std::vec::IntoIter<Arc<Table>>,
+    tables: std::vec::IntoIter<Arc<TableReader>>,
     stream: Option<TableStream>,
     /// Range tombstones of the run, also of tables that are not read.
     ranges: Ranges,
 }
 
 impl RunStream {
-    fn new(way: Way, chunk_bytes: usize, tables: Vec<Arc<Table>>, ranges: Ranges) -> Result<RunStream> {
+    fn new(way: Way, chunk_bytes: usize, tables: Vec<Arc<TableReader>>, ranges: Ranges) -> Result<RunStream> {
         for pair in tables.windows(2) {
             assert!(pair[0].max() < pair[1].min(), "tables of a run are ascending and disjoint");
         }
@@ -620,11 +620,11 @@ impl RunStream {
     }
 }
 
-impl Source for RunStream {
+impl MergeSource for RunStream {
     #[inline]
-    fn item(&self) -> Option<Item<'_>> {
+    fn item(&self) -> Option<MergeItem<'_>> {
         let (key, kind, value) = self.stream.as_ref()?.item()?;
-        Some(Item { key, kind, value })
+        Some(MergeItem { key, kind, value })
     }
 
     fn advance(&mut self) -> Result<()> {

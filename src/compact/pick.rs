@@ -41,11 +41,13 @@
 
 use crate::base::id::Sequence;
 
-use super::shape::{LEVELS_MAX, Part, PickSettings, Place, Shape, TableShape, TreeShape, overlap, run_bytes};
+use super::shape::{
+    LEVELS_MAX, PickContext, PickSettings, RunPart, TablePosition, TableShape, TreeShape, overlap, run_bytes,
+};
 
 /// The way from the inputs to the output level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Work {
+pub(crate) enum MergeKind {
     /// By writing new tables.
     Merge,
     /// By a manifest edit alone: no table of the output run overlaps.
@@ -64,14 +66,14 @@ pub(crate) enum OutputRun {
 /// One piece of work on a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Pick {
-    pub(crate) work: Work,
+    pub(crate) work: MergeKind,
     /// Newest first; the tables of the output run that take part are last.
-    pub(crate) inputs: Vec<Part>,
+    pub(crate) inputs: Vec<RunPart>,
     pub(crate) output_level: usize,
     pub(crate) output_run: OutputRun,
     /// Tables older than the outputs that overlap the inputs; these keep tombstones alive. Tables of deeper
     /// levels come first, newest run first.
-    pub(crate) older: Vec<Place>,
+    pub(crate) older: Vec<TablePosition>,
     /// The level and run whose bounds the outputs are cut by, because they are merged with that run next. It
     /// is the oldest run of the output level if that is older than the outputs, so that all runs of a level
     /// are cut alike; otherwise the newest run below. The run may not exist.
@@ -98,7 +100,7 @@ pub(crate) struct Pressure {
 
 /// The due work; `None` if the tree is settled.
 pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick> {
-    let shape = Shape::new(tree, settings);
+    let shape = PickContext::new(tree, settings);
     let due = shape.due();
     if due == Some(0) {
         return Some(shape.deepen().unwrap_or_else(|| shape.merge_level0()));
@@ -114,7 +116,7 @@ pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick
 
 /// Whether [`pick`] returns any work, at a lower cost.
 pub(crate) fn is_due(tree: &TreeShape<'_>, settings: &PickSettings) -> bool {
-    let shape = Shape::new(tree, settings);
+    let shape = PickContext::new(tree, settings);
     let is_swept =
         |table: &TableShape<'_>, level: usize| table.is_mostly_tombstones() || shape.is_overdue(table, level);
     let levels = || tree.levels.iter().enumerate();
@@ -163,7 +165,7 @@ impl FullMerge {
 /// the last level is rewritten about once, and no step needs much space. Later writes are included if they
 /// are in the way, so that the steps end under sustained writes.
 pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, wanted: &FullMerge) -> Option<Pick> {
-    let shape = Shape::new(tree, settings);
+    let shape = PickContext::new(tree, settings);
     let is_wanted = |table: &TableShape<'_>| wanted.wants(table);
     let first = |level: usize| {
         let runs = shape.runs(level).iter().enumerate();
@@ -199,7 +201,7 @@ const LEVEL0_URGENT_PERMILLE: u64 = 3000;
 
 /// The backlog of the tree.
 pub(crate) fn pressure(tree: &TreeShape<'_>, settings: &PickSettings) -> Pressure {
-    let shape = Shape::new(tree, settings);
+    let shape = PickContext::new(tree, settings);
     let over = |level: usize| {
         let bytes = shape.bytes(level);
         let has_too_many = shape.runs(level).len() > shape.runs_allowed(level);
@@ -217,7 +219,7 @@ fn part_starts(tables: usize) -> impl Iterator<Item = usize> {
     (0..tables).step_by(tables.div_ceil(PART_STARTS_MAX).max(1))
 }
 
-impl Shape<'_, '_> {
+impl PickContext<'_, '_> {
     /// The level that is most due; of equal scores the shallowest.
     fn due(&self) -> Option<usize> {
         let levels = (0..self.tree.levels.len()).rev();
@@ -241,7 +243,7 @@ impl Shape<'_, '_> {
             return Some(self.merge_within(self.last_level, part));
         }
         let all = self.whole(self.last_level);
-        Some(self.make(Work::Move, all, self.last_level + 1, OutputRun::New))
+        Some(self.make(MergeKind::Move, all, self.last_level + 1, OutputRun::New))
     }
 
     fn merge_level0(&self) -> Pick {
@@ -256,7 +258,7 @@ impl Shape<'_, '_> {
             // If runs of the last level are to become one, the input from above joins them first.
             let all = self.whole(0);
             let output_run = self.joined(&all, output_level);
-            return self.make(Work::Merge, all, output_level, output_run);
+            return self.make(MergeKind::Merge, all, output_level, output_run);
         }
         self.down(self.whole(0), output_level)
     }
@@ -281,19 +283,19 @@ impl Shape<'_, '_> {
     }
 
     /// Takes parts of a level to a tiered level.
-    fn push(&self, parts: Vec<Part>, level: usize) -> Pick {
+    fn push(&self, parts: Vec<RunPart>, level: usize) -> Pick {
         let mut tables: Vec<&TableShape<'_>> = parts.iter().flat_map(|part| self.tables(part)).collect();
         tables.sort_unstable_by_key(|table| table.min);
         let is_disjoint = tables.windows(2).all(|pair| pair[0].max < pair[1].min);
         let can_move = is_disjoint && tables.iter().all(|table| self.keeps_tombstones(table, level + 1, 0));
-        let work = if can_move { Work::Move } else { Work::Merge };
+        let work = if can_move { MergeKind::Move } else { MergeKind::Merge };
         let output_run = self.joined(&parts, level + 1);
         self.make(work, parts, level + 1, output_run)
     }
 
     /// The run of a tiered level that parts join: its newest, if they overlap none of its tables; otherwise a
     /// new one.
-    fn joined(&self, parts: &[Part], level: usize) -> OutputRun {
+    fn joined(&self, parts: &[RunPart], level: usize) -> OutputRun {
         let (min, max) = self.bounds(parts);
         let newest = self.newest(level);
         let is_free = !newest.is_empty() && overlap(newest, min, max).is_empty();
@@ -305,7 +307,7 @@ impl Shape<'_, '_> {
     ///
     /// The first such window is taken, unless a later one has clearly more bytes in the runs between the
     /// newest and the oldest. A window that was merged before new data came has no bytes between them.
-    fn part(&self, level: usize) -> Vec<Part> {
+    fn part(&self, level: usize) -> Vec<RunPart> {
         let tables = self.newest(level).len();
         let oldest = self.runs(level).len() - 1;
         let tree_bytes: u64 = (0..=self.last_level).map(|level| self.bytes(level)).sum();
@@ -313,7 +315,7 @@ impl Shape<'_, '_> {
         if self.bytes(level) < enough_bytes + enough_bytes / 2 {
             return self.with_older_runs(level, 0, 0..tables);
         }
-        let mut best: Option<(u64, Vec<Part>)> = None;
+        let mut best: Option<(u64, Vec<RunPart>)> = None;
         for start in part_starts(tables) {
             // Binary search for the first end with enough bytes.
             let (mut end, mut most) = (start + 1, tables);
@@ -339,7 +341,7 @@ impl Shape<'_, '_> {
         let all = self.whole(level);
         let newer = (0..all.len() - 1).min_by_key(|run| self.part_bytes(&all[*run..*run + 2]));
         let newer = newer.expect("a level that is to have fewer runs has two");
-        self.make(Work::Merge, all[newer..newer + 2].to_vec(), level, OutputRun::Into(newer))
+        self.make(MergeKind::Merge, all[newer..newer + 2].to_vec(), level, OutputRun::Into(newer))
     }
 
     /// Takes about `excess_bytes` from a level ≥ 1 to the resident run of the next: by a move if any table
@@ -347,10 +349,10 @@ impl Shape<'_, '_> {
     fn push_down(&self, level: usize, excess_bytes: u64) -> Pick {
         let runs = self.runs(level).iter().enumerate();
         if let Some(moved) = runs.rev().find_map(|(run, _)| self.movable(level, run, excess_bytes)) {
-            return self.make(Work::Move, vec![moved], level + 1, self.resident(level + 1));
+            return self.make(MergeKind::Move, vec![moved], level + 1, self.resident(level + 1));
         }
         let below = self.newest(level + 1);
-        let dearness = |parts: &Vec<Part>| {
+        let dearness = |parts: &Vec<RunPart>| {
             let (min, max) = self.bounds(parts);
             let met_bytes: u64 = below[overlap(below, min, max)].iter().map(|table| table.bytes).sum();
             u128::from(met_bytes) * 1_000_000 / u128::from(self.part_bytes(parts).max(1))
@@ -365,7 +367,7 @@ impl Shape<'_, '_> {
 
     /// The first neighbouring tables of a run that can move to the resident run of the next level, up to
     /// `excess_bytes`.
-    fn movable(&self, level: usize, run: usize, excess_bytes: u64) -> Option<Part> {
+    fn movable(&self, level: usize, run: usize, excess_bytes: u64) -> Option<RunPart> {
         let can_move = |table: &TableShape<'_>| self.can_move(level, run, table);
         let tables = &self.runs(level)[run];
         let start = tables.iter().position(can_move)?;
@@ -376,7 +378,7 @@ impl Shape<'_, '_> {
             moved_bytes += tables[end].bytes;
             end += 1;
         }
-        Some(Part { level, run, tables: start..end })
+        Some(RunPart { level, run, tables: start..end })
     }
 
     /// Whether a table overlaps no table of the next level's resident run and no older table of its own
@@ -413,7 +415,7 @@ impl Shape<'_, '_> {
             }
             let parts = self.with_older_runs(level, run, index..index + 1);
             let output = parts.last().expect("the table is in them").run;
-            return Some(self.make(Work::Merge, parts, level, OutputRun::Into(output)));
+            return Some(self.make(MergeKind::Merge, parts, level, OutputRun::Into(output)));
         }
         None
     }
@@ -425,21 +427,21 @@ impl Shape<'_, '_> {
             return self.push(self.whole(level), level);
         }
         if self.can_move(level, run, &self.runs(level)[run][index]) {
-            let part = Part { level, run, tables: index..index + 1 };
-            return self.make(Work::Move, vec![part], level + 1, self.resident(level + 1));
+            let part = RunPart { level, run, tables: index..index + 1 };
+            return self.make(MergeKind::Move, vec![part], level + 1, self.resident(level + 1));
         }
         self.down(self.with_older_runs(level, run, index..index + 1), level + 1)
     }
 
     /// Merges parts of the last level into the oldest run that they overlap; a single part, which overlaps no
     /// older run, goes into the oldest run of all.
-    fn merge_within(&self, level: usize, parts: Vec<Part>) -> Pick {
+    fn merge_within(&self, level: usize, parts: Vec<RunPart>) -> Pick {
         let oldest = match parts.as_slice() {
             [_] => self.runs(level).len() - 1,
             parts => parts.last().expect("what it began with is among them").run,
         };
         let can_move = parts.len() == 1 && self.tables(&parts[0]).iter().all(|table| table.tombstones == 0);
-        let work = if can_move { Work::Move } else { Work::Merge };
+        let work = if can_move { MergeKind::Move } else { MergeKind::Merge };
         self.make(work, parts, level, OutputRun::Into(oldest))
     }
 
@@ -450,21 +452,27 @@ impl Shape<'_, '_> {
 
     /// Merges parts of one level into a deeper one: as a new run if that level is tiered, otherwise with the
     /// overlapping tables of its resident run.
-    fn down(&self, mut parts: Vec<Part>, output_level: usize) -> Pick {
+    fn down(&self, mut parts: Vec<RunPart>, output_level: usize) -> Pick {
         let is_leveled = self.runs_allowed(output_level) == 1;
         if !is_leveled || self.runs(output_level).is_empty() {
             let output_run = self.joined(&parts, output_level);
-            return self.make(Work::Merge, parts, output_level, output_run);
+            return self.make(MergeKind::Merge, parts, output_level, output_run);
         }
         let (min, max) = self.bounds(&parts);
         let tables = overlap(self.newest(output_level), min, max);
         if !tables.is_empty() {
-            parts.push(Part { level: output_level, run: 0, tables });
+            parts.push(RunPart { level: output_level, run: 0, tables });
         }
-        self.make(Work::Merge, parts, output_level, OutputRun::Into(0))
+        self.make(MergeKind::Merge, parts, output_level, OutputRun::Into(0))
     }
 
-    fn make(&self, work: Work, inputs: Vec<Part>, output_level: usize, output_run: OutputRun) -> Pick {
+    fn make(
+        &self,
+        work: MergeKind,
+        inputs: Vec<RunPart>,
+        output_level: usize,
+        output_run: OutputRun,
+    ) -> Pick {
         let first_older = match output_run {
             OutputRun::New => 0,
             OutputRun::Into(run) => run + 1,

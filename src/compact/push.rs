@@ -21,9 +21,9 @@ use std::ops::Range;
 
 use crate::base::id::Sequence;
 use crate::base::place::{FANOUT, NodeId};
-use crate::levels::version::{Node, Placed, Run, Spot, Trie, next_number};
+use crate::levels::version::{Placed, Run, Spot, Trie, TrieNode, next_number};
 
-use super::pick::Work;
+use super::pick::MergeKind;
 
 /// The most runs of a pile; a longer pile is merged before any other work.
 const PILE_RUNS_MAX: usize = 16;
@@ -40,8 +40,8 @@ const ROOT_FOLD_TABLES: u64 = 2;
 pub(crate) struct PushSettings {
     /// The assumed bytes of a table of the trie.
     pub(crate) table_bytes: u64,
-    /// The [`Node::stale_permille`] from which a leaf is merged into one run. `None` while no overwrites are
-    /// expected: leaves are then piles like all others.
+    /// The [`TrieNode::stale_permille`] from which a leaf is merged into one run. `None` while no overwrites
+    /// are expected: leaves are then piles like all others.
     pub(crate) stale_permille: Option<u16>,
     /// The most data above leaves, in thousandths of the leaves' data; `None` for no limit.
     pub(crate) upper_permille: Option<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct PushSettings {
 /// One piece of work on a trie.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Push {
-    pub(crate) work: Work,
+    pub(crate) work: MergeKind,
     pub(crate) node: NodeId,
     /// Indexes of the runs in the node's pile.
     pub(crate) runs: Range<usize>,
@@ -67,10 +67,10 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     let long = if is_long(NodeId::ROOT, root) {
         Some((NodeId::ROOT, root))
     } else {
-        let most = || find(root, |node, _| node.runs().len(), Node::most_runs);
+        let most = || find(root, |node, _| node.runs().len(), TrieNode::most_runs);
         (root.most_runs() > PILE_RUNS_MAX).then(most)
     };
-    let is_merged = |node: &Node| settings.stale_permille.is_some() && !node.has_children();
+    let is_merged = |node: &TrieNode| settings.stale_permille.is_some() && !node.has_children();
     if let Some((id, node)) = long {
         return Some(match node.due_bytes(id) >= table_bytes {
             true => down(id, node, settings),
@@ -79,11 +79,11 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
         });
     }
     if root.most_bytes() >= table_bytes {
-        let (id, node) = find(root, Node::due_bytes, Node::most_bytes);
+        let (id, node) = find(root, TrieNode::due_bytes, TrieNode::most_bytes);
         return Some(down(id, node, settings));
     }
     if settings.stale_permille.is_some_and(|permille| root.most_stale() >= permille) {
-        let (id, node) = find(root, |node, _| node.stale_permille(), Node::most_stale);
+        let (id, node) = find(root, |node, _| node.stale_permille(), TrieNode::most_stale);
         return Some(merge_leaf(id, node, 0, table_bytes));
     }
     if root.inner().permille_of(root.leaves()) <= settings.upper_permille? {
@@ -92,8 +92,8 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     let (id, node) = match settings.is_highest_first {
         true => first(root, &|node| node.has_children() && !node.runs().is_empty())?,
         false => {
-            let own = |node: &Node, _| if node.has_children() { node.bytes() } else { 0 };
-            find(root, own, Node::most_inner_bytes)
+            let own = |node: &TrieNode, _| if node.has_children() { node.bytes() } else { 0 };
+            find(root, own, TrieNode::most_inner_bytes)
         }
     };
     Some(push_runs(id, node, 0))
@@ -107,7 +107,7 @@ pub(crate) fn is_root_long(trie: &Trie) -> bool {
 /// The next step of a full merge: towards leaves of one run without tombstones and no data above them, for
 /// items written up to `upto`. `None` if that state is reached. Runs with only newer items stay in place.
 pub(crate) fn full(trie: &Trie, table_bytes: u64, upto: Sequence) -> Option<Push> {
-    let wanted_from = |node: &Node| {
+    let wanted_from = |node: &TrieNode| {
         let is_wanted = |run: &Run| run.tables().iter().any(|one| one.first_sequence <= upto);
         node.runs().iter().position(is_wanted)
     };
@@ -124,14 +124,18 @@ pub(crate) fn full(trie: &Trie, table_bytes: u64, upto: Sequence) -> Option<Push
     })
 }
 
-fn is_long(id: NodeId, node: &Node) -> bool {
+fn is_long(id: NodeId, node: &TrieNode) -> bool {
     node.runs().len() > if id == NodeId::ROOT { ROOT_RUNS_MAX } else { PILE_RUNS_MAX }
 }
 
 /// The first wanted node, each before those below it. Only a node with children and a run, or a stale leaf,
 /// can be wanted.
-fn first<'t>(root: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
-    fn of<'t>(id: NodeId, node: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
+fn first<'t>(root: &'t TrieNode, is_wanted: &dyn Fn(&TrieNode) -> bool) -> Option<(NodeId, &'t TrieNode)> {
+    fn of<'t>(
+        id: NodeId,
+        node: &'t TrieNode,
+        is_wanted: &dyn Fn(&TrieNode) -> bool,
+    ) -> Option<(NodeId, &'t TrieNode)> {
         if node.inner().items == 0 && node.most_stale() == 0 {
             return None;
         }
@@ -145,7 +149,7 @@ fn first<'t>(root: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeI
 
 /// Bytes of all due piles, and of the excess data above leaves.
 pub(crate) fn debt_bytes(trie: &Trie, settings: &PushSettings) -> u64 {
-    fn of(node: &Node, id: NodeId, settings: &PushSettings) -> u64 {
+    fn of(node: &TrieNode, id: NodeId, settings: &PushSettings) -> u64 {
         let table_bytes = settings.table_bytes;
         let is_stale = |permille: u16| settings.stale_permille.is_some_and(|from| permille >= from);
         let are_small = node.most_bytes() < table_bytes && node.most_runs() <= PILE_RUNS_MAX;
@@ -164,7 +168,11 @@ pub(crate) fn debt_bytes(trie: &Trie, settings: &PushSettings) -> u64 {
 }
 
 /// The node with the largest `own` value; `most` returns the maximum over a node and all nodes below it.
-fn find<T: Ord>(root: &Node, own: impl Fn(&Node, NodeId) -> T, most: impl Fn(&Node) -> T) -> (NodeId, &Node) {
+fn find<T: Ord>(
+    root: &TrieNode,
+    own: impl Fn(&TrieNode, NodeId) -> T,
+    most: impl Fn(&TrieNode) -> T,
+) -> (NodeId, &TrieNode) {
     let (mut id, mut node) = (NodeId::ROOT, root);
     while own(node, id) < most(node) {
         let children = (0..FANOUT).filter_map(|number| Some((number, node.child(number)?)));
@@ -175,7 +183,7 @@ fn find<T: Ord>(root: &Node, own: impl Fn(&Node, NodeId) -> T, most: impl Fn(&No
 }
 
 /// Takes the oldest runs of a pile to the children; takes all runs if leaves are to have one run.
-fn down(id: NodeId, node: &Node, settings: &PushSettings) -> Push {
+fn down(id: NodeId, node: &TrieNode, settings: &PushSettings) -> Push {
     if settings.stale_permille.is_some() {
         return push_runs(id, node, 0);
     }
@@ -190,7 +198,7 @@ fn down(id: NodeId, node: &Node, settings: &PushSettings) -> Push {
 }
 
 /// Pushes the runs of a pile from `from` on to the children: by a move if one child gets all of them.
-fn push_runs(id: NodeId, node: &Node, from: usize) -> Push {
+fn push_runs(id: NodeId, node: &TrieNode, from: usize) -> Push {
     let runs = node.runs();
     let height = id.height + 1;
     let tables = || runs[from..].iter().flat_map(Run::tables);
@@ -205,25 +213,25 @@ fn push_runs(id: NodeId, node: &Node, from: usize) -> Push {
     let can_move = is_whole
         && (node.child((child.path & 7) as usize).is_some_and(|child| !child.is_bare())
             || tables().all(|one| one.table.tombstones() == 0));
-    let work = if can_move { Work::Move } else { Work::Merge };
+    let work = if can_move { MergeKind::Move } else { MergeKind::Merge };
     Push { work, node: id, runs: from..runs.len(), is_down: true }
 }
 
 /// Merges the runs of a leaf from `from` on into one. In the root, where a run is one slice, more than a few
 /// tables' bytes go to children instead.
-fn merge_leaf(id: NodeId, node: &Node, from: usize, table_bytes: u64) -> Push {
+fn merge_leaf(id: NodeId, node: &TrieNode, from: usize, table_bytes: u64) -> Push {
     let runs = &node.runs()[from..];
     let bytes: u64 = runs.iter().map(Run::bytes).sum();
     if id == NodeId::ROOT && bytes > ROOT_FOLD_TABLES * table_bytes {
         return push_runs(id, node, from);
     }
-    Push { work: Work::Merge, node: id, runs: from..node.runs().len(), is_down: false }
+    Push { work: MergeKind::Merge, node: id, runs: from..node.runs().len(), is_down: false }
 }
 
 /// Merges the newest runs of a pile into one. A run is included if it is not far larger than all newer ones
 /// together, so that small runs do not cause its rewrite again and again. In the root, where a run is one
 /// slice, the sum is limited to a few tables' bytes, because a slice is built in one piece.
-fn fold(id: NodeId, node: &Node, table_bytes: u64) -> Push {
+fn fold(id: NodeId, node: &TrieNode, table_bytes: u64) -> Push {
     let runs = node.runs();
     let (mut end, mut bytes) = (2, runs[0].bytes() + runs[1].bytes());
     let most_bytes = if id == NodeId::ROOT { ROOT_FOLD_TABLES * table_bytes } else { u64::MAX };
@@ -232,7 +240,7 @@ fn fold(id: NodeId, node: &Node, table_bytes: u64) -> Push {
         bytes += runs[end].bytes();
         end += 1;
     }
-    Push { work: Work::Merge, node: id, runs: 0..end, is_down: false }
+    Push { work: MergeKind::Merge, node: id, runs: 0..end, is_down: false }
 }
 
 impl Push {
@@ -241,7 +249,7 @@ impl Push {
         &self.node(trie).runs()[self.runs.clone()]
     }
 
-    fn node<'t>(&self, trie: &'t Trie) -> &'t Node {
+    fn node<'t>(&self, trie: &'t Trie) -> &'t TrieNode {
         trie.node(self.node).expect("it was picked in this trie")
     }
 
@@ -273,7 +281,7 @@ impl Push {
         let node = self.node(trie);
         if self.is_down {
             let child = NodeId::of(self.node.height + 1, min);
-            let runs = node.child((child.path & 7) as usize).map_or(&[][..], Node::runs);
+            let runs = node.child((child.path & 7) as usize).map_or(&[][..], TrieNode::runs);
             return Spot { level: child.height, run: next_number(runs) + moved };
         }
         Spot { level: self.node.height, run: node.runs()[self.runs.start].number() }

@@ -92,7 +92,7 @@ pub(crate) struct PickSettings {
 
 /// A table's position in the given [`TreeShape`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
+pub(crate) struct TablePosition {
     pub(crate) level: usize,
     pub(crate) run: usize,
     pub(crate) index: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Place {
 
 /// Neighbouring tables of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct RunPart {
     pub(crate) level: usize,
     pub(crate) run: usize,
     pub(crate) tables: Range<usize>,
@@ -136,27 +136,27 @@ pub(crate) fn table_bytes(run_bytes: u64, most: u64) -> u64 {
 }
 
 /// A tree with the values that all rules use.
-pub(super) struct Shape<'t, 'a> {
+pub(super) struct PickContext<'t, 'a> {
     pub(super) tree: &'t TreeShape<'a>,
     pub(super) settings: &'t PickSettings,
     /// The deepest level with a table; 0 if only level 0 has any.
     pub(super) last_level: usize,
 }
 
-impl<'t, 'a> Shape<'t, 'a> {
-    pub(super) fn new(tree: &'t TreeShape<'a>, settings: &'t PickSettings) -> Shape<'t, 'a> {
+impl<'t, 'a> PickContext<'t, 'a> {
+    pub(super) fn new(tree: &'t TreeShape<'a>, settings: &'t PickSettings) -> PickContext<'t, 'a> {
         assert!(settings.size_ratio >= 2 && settings.level0_runs >= 1, "settings are in their ranges");
         assert!(settings.runs_per_level >= 1 && settings.runs_in_last_level >= 1, "a level has a run");
         assert!(tree.levels.len() <= LEVELS_MAX, "no pick makes a deeper level");
         let last_level = tree.levels.iter().rposition(|runs| !runs.is_empty()).unwrap_or(0);
-        Shape { tree, settings, last_level }
+        PickContext { tree, settings, last_level }
     }
 
     pub(super) fn runs(&self, level: usize) -> &'t [RunShape<'a>] {
         self.tree.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn tables(&self, part: &Part) -> &'t [TableShape<'a>] {
+    pub(super) fn tables(&self, part: &RunPart) -> &'t [TableShape<'a>] {
         &self.runs(part.level)[part.run][part.tables.clone()]
     }
 
@@ -265,13 +265,13 @@ impl<'t, 'a> Shape<'t, 'a> {
 
     /// Neighbouring tables of a run with all older tables of their level that overlap them, newest first.
     /// They can go down together without leaving an older version above a newer one.
-    pub(super) fn with_older_runs(&self, level: usize, run: usize, tables: Range<usize>) -> Vec<Part> {
-        let mut parts = vec![Part { level, run, tables }];
+    pub(super) fn with_older_runs(&self, level: usize, run: usize, tables: Range<usize>) -> Vec<RunPart> {
+        let mut parts = vec![RunPart { level, run, tables }];
         let (mut min, mut max) = self.bounds(&parts);
         for older in run + 1..self.runs(level).len() {
             let tables = overlap(&self.runs(level)[older], min, max);
             if !tables.is_empty() {
-                parts.push(Part { level, run: older, tables });
+                parts.push(RunPart { level, run: older, tables });
                 (min, max) = self.bounds(&parts);
             }
         }
@@ -279,13 +279,13 @@ impl<'t, 'a> Shape<'t, 'a> {
     }
 
     /// All tables of a level, newest run first.
-    pub(super) fn whole(&self, level: usize) -> Vec<Part> {
-        let part = |(run, tables): (usize, &RunShape<'_>)| Part { level, run, tables: 0..tables.len() };
+    pub(super) fn whole(&self, level: usize) -> Vec<RunPart> {
+        let part = |(run, tables): (usize, &RunShape<'_>)| RunPart { level, run, tables: 0..tables.len() };
         self.runs(level).iter().enumerate().map(part).collect()
     }
 
     /// Least and greatest key of some parts.
-    pub(super) fn bounds(&self, parts: &[Part]) -> (&'t [u8], &'t [u8]) {
+    pub(super) fn bounds(&self, parts: &[RunPart]) -> (&'t [u8], &'t [u8]) {
         let tables = || parts.iter().map(|part| self.tables(part));
         let min = tables().filter_map(|tables| tables.first()).map(|table| table.min).min();
         let max = tables().filter_map(|tables| tables.last()).map(|table| table.max).max();
@@ -293,7 +293,7 @@ impl<'t, 'a> Shape<'t, 'a> {
     }
 
     /// Bytes of some parts.
-    pub(super) fn part_bytes(&self, parts: &[Part]) -> u64 {
+    pub(super) fn part_bytes(&self, parts: &[RunPart]) -> u64 {
         parts.iter().map(|part| run_bytes(self.tables(part))).sum()
     }
 
@@ -304,21 +304,22 @@ impl<'t, 'a> Shape<'t, 'a> {
         (min, max): (&[u8], &[u8]),
         level: usize,
         run: usize,
-        inputs: &[Part],
-    ) -> Vec<Place> {
-        let is_input = |place: &Place| {
+        inputs: &[RunPart],
+    ) -> Vec<TablePosition> {
+        let is_input = |position: &TablePosition| {
             inputs.iter().any(|part| {
-                (part.level, part.run) == (place.level, place.run) && part.tables.contains(&place.index)
+                (part.level, part.run) == (position.level, position.run)
+                    && part.tables.contains(&position.index)
             })
         };
         let in_run = |(level, run): (usize, usize)| {
             let indexes = overlap(&self.runs(level)[run], min, max);
-            indexes.map(move |index| Place { level, run, index })
+            indexes.map(move |index| TablePosition { level, run, index })
         };
         let deeper = (level + 1..self.tree.levels.len())
             .flat_map(|level| (0..self.runs(level).len()).map(move |run| (level, run)));
         let beside = (run..self.runs(level).len()).map(|run| (level, run));
-        deeper.chain(beside).flat_map(in_run).filter(|place| !is_input(place)).collect()
+        deeper.chain(beside).flat_map(in_run).filter(|position| !is_input(position)).collect()
     }
 
     /// Target bytes of the tables that come from `input_level`. A new run, where several are allowed, gets

@@ -12,20 +12,20 @@ use std::time::Duration;
 use crate::base::error::{Error, Result};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::engine::Wants;
+use crate::engine::GetMode;
 use crate::engine::publish::keyspace;
 use crate::engine::publish::snapshot::Point;
 use crate::engine::reads::callback;
 use crate::engine::reads::later::{Asks, LaterGet, LaterKey, LaterMany, Patience};
 use crate::engine::reads::local;
-use crate::read::scan::{self, Scan};
+use crate::read::scan::{self, ScanMachine};
 
 use super::completions::Completions;
 use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::merging::Merging;
 use super::range::{self, live_at};
-use super::walk::{Reading, Walk};
+use super::walk::{RangeSource, Walk};
 use super::{Keyspace, KeyspaceAt, Ordered, Value};
 
 /// Polls a future until it is ready, and sleeps while it is not.
@@ -309,13 +309,13 @@ impl KeyspaceAt<Ordered> {
 
 /// The keyspace to read, and the point as of which it is read; `None`: as of the first poll.
 #[derive(Clone)]
-struct Place {
+struct ReadPoint {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::Keyspace>,
+    keyspace: Arc<keyspace::KeyspaceData>,
     point: Option<Arc<Point>>,
 }
 
-impl Place {
+impl ReadPoint {
     fn check(&self) -> Result<()> {
         match &self.point {
             Some(point) => live_at(&self.handle, &self.keyspace, point),
@@ -351,7 +351,7 @@ impl Place {
 /// ```
 #[must_use = "a future does nothing until it is polled"]
 pub struct GetAsync {
-    place: Place,
+    read_point: ReadPoint,
     key: Box<[u8]>,
     patience: Patience,
     later: Option<Box<LaterGet>>,
@@ -359,14 +359,14 @@ pub struct GetAsync {
 
 impl GetAsync {
     pub(crate) fn handle(&self) -> &Arc<Handle> {
-        &self.place.handle
+        &self.read_point.handle
     }
 
     pub(crate) fn new<K>(keyspace: &Keyspace<K>, point: Option<&Arc<Point>>, key: &[u8]) -> GetAsync {
         let key = (*keyspace.stored(key)).into();
         let (handle, keyspace) = keyspace.parts();
-        let place = Place { handle, keyspace, point: point.map(Arc::clone) };
-        GetAsync { place, key, patience: Patience::default(), later: None }
+        let read_point = ReadPoint { handle, keyspace, point: point.map(Arc::clone) };
+        GetAsync { read_point, key, patience: Patience::default(), later: None }
     }
 
     pub(crate) fn refused(mut self) -> GetAsync {
@@ -391,7 +391,7 @@ impl GetAsync {
     /// # Ok(()) }
     /// ```
     pub fn within(mut self, time: Duration) -> GetAsync {
-        self.patience = self.place.patience(Some(time), self.patience.is_refused);
+        self.patience = self.read_point.patience(Some(time), self.patience.is_refused);
         self
     }
 }
@@ -400,11 +400,13 @@ impl Future for GetAsync {
     type Output = Result<Option<Value>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let GetAsync { place, key, patience, later } = self.get_mut();
-        let of = LaterKey { keyspace: &place.keyspace, key, wants: Wants::Value };
+        let GetAsync { read_point, key, patience, later } = self.get_mut();
+        let of = LaterKey { keyspace: &read_point.keyspace, key, mode: GetMode::Value };
         let copy = |value: Option<&[u8]>| value.map(Value::copy);
-        let polled = match place.check() {
-            Ok(()) => place.handle.poll_get(later, of, (place.point.as_deref(), *patience), context, copy),
+        let polled = match read_point.check() {
+            Ok(()) => {
+                read_point.handle.poll_get(later, of, (read_point.point.as_deref(), *patience), context, copy)
+            }
             Err(error) => Poll::Ready(Err(error)),
         };
         if polled.is_ready() {
@@ -420,16 +422,16 @@ impl Future for GetAsync {
 impl Drop for GetAsync {
     /// In a forked process the pending reads and the point are leaked.
     fn drop(&mut self) {
-        if (self.later.is_some() || self.place.point.is_some()) && self.place.handle.is_forked() {
+        if (self.later.is_some() || self.read_point.point.is_some()) && self.read_point.handle.is_forked() {
             std::mem::forget(self.later.take());
-            self.place.leave();
+            self.read_point.leave();
         }
     }
 }
 
 impl fmt::Debug for GetAsync {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GetAsync").field("keyspace", &self.place.keyspace.name).finish_non_exhaustive()
+        f.debug_struct("GetAsync").field("keyspace", &self.read_point.keyspace.name).finish_non_exhaustive()
     }
 }
 
@@ -449,7 +451,7 @@ impl fmt::Debug for GetAsync {
 /// ```
 #[must_use = "a future does nothing until it is polled"]
 pub struct MultiGetAsync {
-    place: Place,
+    read_point: ReadPoint,
     /// The keys, until the first poll.
     keys: Vec<Box<[u8]>>,
     patience: Patience,
@@ -466,9 +468,9 @@ impl MultiGetAsync {
     ) -> MultiGetAsync {
         let stored = keys.iter().map(|key| (*keyspace.stored(key.as_ref())).into()).collect();
         let (handle, keyspace) = keyspace.parts();
-        let place = Place { handle, keyspace, point: point.map(Arc::clone) };
+        let read_point = ReadPoint { handle, keyspace, point: point.map(Arc::clone) };
         MultiGetAsync {
-            place,
+            read_point,
             keys: stored,
             patience: Patience::default(),
             later: None,
@@ -493,21 +495,21 @@ impl MultiGetAsync {
     /// # Ok(()) }
     /// ```
     pub fn within(mut self, time: Duration) -> MultiGetAsync {
-        self.patience = self.place.patience(Some(time), false);
+        self.patience = self.read_point.patience(Some(time), false);
         self
     }
 }
 
 impl MultiGetAsync {
     fn go_on(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let MultiGetAsync { place, keys, patience, later, values, .. } = self;
-        place.check()?;
+        let MultiGetAsync { read_point, keys, patience, later, values, .. } = self;
+        read_point.check()?;
         let mut take = |index: usize, value: Option<&[u8]>| values[index] = value.map(Value::copy);
         let later = later.get_or_insert_with(|| {
-            let (keys, at) = (std::mem::take(keys), (place.point.as_deref(), *patience));
-            place.handle.later_many(keys, at)
+            let (keys, at) = (std::mem::take(keys), (read_point.point.as_deref(), *patience));
+            read_point.handle.later_many(keys, at)
         });
-        place.handle.poll_many((later, &place.keyspace), context, &mut take)
+        read_point.handle.poll_many((later, &read_point.keyspace), context, &mut take)
     }
 }
 
@@ -532,16 +534,18 @@ impl Future for MultiGetAsync {
 impl Drop for MultiGetAsync {
     /// In a forked process the pending reads and the point are leaked.
     fn drop(&mut self) {
-        if self.place.handle.is_forked() {
+        if self.read_point.handle.is_forked() {
             std::mem::forget(self.later.take());
-            self.place.leave();
+            self.read_point.leave();
         }
     }
 }
 
 impl fmt::Debug for MultiGetAsync {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MultiGetAsync").field("keyspace", &self.place.keyspace.name).finish_non_exhaustive()
+        f.debug_struct("MultiGetAsync")
+            .field("keyspace", &self.read_point.keyspace.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -566,9 +570,9 @@ impl fmt::Debug for MultiGetAsync {
 /// # Ok(()) }
 /// ```
 pub struct RangeAsync {
-    place: Place,
+    read_point: ReadPoint,
     point: Arc<Point>,
-    range: scan::Range,
+    range: scan::ScanRange,
     front: Side,
     back: Side,
     is_over: bool,
@@ -577,7 +581,7 @@ pub struct RangeAsync {
 /// One end of the range, whose scan is opened on first use.
 #[derive(Default)]
 struct Side {
-    scan: Option<Scan>,
+    scan: Option<ScanMachine>,
     asks: Asks,
     is_moving: bool,
     walk: Walk,
@@ -588,11 +592,15 @@ struct Side {
 }
 
 impl RangeAsync {
-    pub(crate) fn new<K>(keyspace: &Keyspace<K>, at: Option<&Arc<Point>>, range: scan::Range) -> RangeAsync {
+    pub(crate) fn new<K>(
+        keyspace: &Keyspace<K>,
+        at: Option<&Arc<Point>>,
+        range: scan::ScanRange,
+    ) -> RangeAsync {
         let (handle, keyspace) = keyspace.parts();
         let point = at.map_or_else(|| handle.point(), Arc::clone);
-        let place = Place { handle, keyspace, point: Some(Arc::clone(&point)) };
-        RangeAsync { place, point, range, front: Side::default(), back: Side::default(), is_over: false }
+        let read_point = ReadPoint { handle, keyspace, point: Some(Arc::clone(&point)) };
+        RangeAsync { read_point, point, range, front: Side::default(), back: Side::default(), is_over: false }
     }
 
     /// The next item from the front; `None` past the last one. If the future is dropped, the next one
@@ -673,7 +681,7 @@ impl RangeAsync {
     /// Drops both sides; in a forked process, leaks them.
     fn end(&mut self) {
         let sides = (std::mem::take(&mut self.front), std::mem::take(&mut self.back));
-        if self.place.handle.is_forked() {
+        if self.read_point.handle.is_forked() {
             std::mem::forget(sides);
         }
     }
@@ -683,15 +691,15 @@ impl RangeAsync {
         direction: Direction,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<(Value, Value)>>> {
-        let RangeAsync { place, point, range, front, back, .. } = self;
-        place.check()?;
+        let RangeAsync { read_point, point, range, front, back, .. } = self;
+        read_point.check()?;
         let (side, other) = match direction {
             Direction::Forward => (front, back),
             Direction::Backward => (back, front),
         };
         let Side { scan, asks, is_moving, walk, merged, last } = side;
-        let of = Reading { handle: &place.handle, keyspace: &place.keyspace, point, range };
-        if place.keyspace.is_scattered() {
+        let of = RangeSource { handle: &read_point.handle, keyspace: &read_point.keyspace, point, range };
+        if read_point.keyspace.is_scattered() {
             if merged.is_none() {
                 *merged = Some(Box::new(Merging::begin(&of, Bound::Unbounded, direction)?));
             }
@@ -707,9 +715,9 @@ impl RangeAsync {
         let scan = loop {
             let own = scan.get_or_insert_with(|| {
                 let tree = walk.tree(&of, (Bound::Unbounded, direction));
-                Scan::new(point.sight(tree), range.clone(), direction)
+                ScanMachine::new(point.sight(tree), range.clone(), direction)
             });
-            if std::task::ready!(place.handle.poll_advance(point, (own, asks, is_moving), context))? {
+            if std::task::ready!(read_point.handle.poll_advance(point, (own, asks, is_moving), context))? {
                 break scan.as_mut().expect("it was made");
             }
             if !walk.go_on(&of, direction) {
@@ -752,7 +760,7 @@ impl futures_core::Stream for RangeAsync {
 impl Drop for RangeAsync {
     fn drop(&mut self) {
         self.end();
-        if self.place.handle.is_forked() {
+        if self.read_point.handle.is_forked() {
             range::leave_point(&self.point);
         }
     }
@@ -760,7 +768,7 @@ impl Drop for RangeAsync {
 
 impl fmt::Debug for RangeAsync {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RangeAsync").field("keyspace", &self.place.keyspace.name).finish_non_exhaustive()
+        f.debug_struct("RangeAsync").field("keyspace", &self.read_point.keyspace.name).finish_non_exhaustive()
     }
 }
 
@@ -786,7 +794,7 @@ pub struct NextAsync<'r> {
 impl Drop for NextAsync<'_> {
     /// Reads in flight complete. The place in the read queue is given up until the next poll.
     fn drop(&mut self) {
-        if self.range.place.handle.is_forked() {
+        if self.range.read_point.handle.is_forked() {
             return;
         }
         for side in [&mut self.range.front, &mut self.range.back] {

@@ -6,7 +6,7 @@ use crate::base::sync::Arc;
 use crate::engine::commit::async_writes::AsyncItems;
 use crate::engine::commit::routing::{RoutedSize, Unrouted};
 use crate::engine::publish::keyspace;
-use crate::write::batch::{Items, Keyspaces};
+use crate::write::batch::{BatchItems, Keyspaces};
 
 use super::handle::Handle;
 use super::key_range::KeyRange;
@@ -34,11 +34,11 @@ use super::{Durability, Keyspace, Ordered};
 pub struct Batch {
     handle: Arc<Handle>,
     /// The encoded writes. A waiting commit shares them with the group leader that writes them.
-    items: Arc<Items>,
+    items: Arc<BatchItems>,
     /// The keyspaces of the items.
     keyspaces: Keyspaces,
     /// The keyspaces of the items that are divided by keys.
-    divided: Vec<Arc<keyspace::Keyspace>>,
+    divided: Vec<Arc<keyspace::KeyspaceData>>,
     routed_size: RoutedSize,
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
 use crate::base::settings::{SettingInput, StoreSettings};
-use crate::engine::{Mode, OpenOptions, Store};
+use crate::engine::{OpenMode, OpenOptions, Store};
 
 use super::database::Db;
 use super::durability::Durability;
@@ -270,10 +270,10 @@ impl Builder {
     pub(super) fn options(&self) -> Result<OpenOptions> {
         self.check()?;
         let mode = match (self.access, self.create) {
-            (Access::ReadOnly, _) => Mode::ReadOnly,
-            (Access::ReadWrite, Create::Never) => Mode::Existing,
-            (Access::ReadWrite, Create::IfMissing) => Mode::CreateIfMissing,
-            (Access::ReadWrite, Create::New) => Mode::CreateNew,
+            (Access::ReadOnly, _) => OpenMode::ReadOnly,
+            (Access::ReadWrite, Create::Never) => OpenMode::Existing,
+            (Access::ReadWrite, Create::IfMissing) => OpenMode::CreateIfMissing,
+            (Access::ReadWrite, Create::New) => OpenMode::CreateNew,
         };
         let options = OpenOptions::new(self.settings.clone(), mode);
         #[cfg(feature = "lab")]

@@ -46,13 +46,13 @@ use super::handle::Handle;
 #[derive(Debug)]
 pub struct Ingest {
     // Declared before the handle, so that an aborted ingest removes its files while the store is open.
-    ingest: ingest::Ingest,
+    ingest: ingest::IngestWriter,
     _handle: Arc<Handle>,
 }
 
 impl Ingest {
-    pub(crate) fn begin(handle: &Arc<Handle>, keyspace: &Arc<keyspace::Keyspace>) -> Result<Ingest> {
-        Ok(Ingest { ingest: ingest::Ingest::begin(handle, keyspace)?, _handle: Arc::clone(handle) })
+    pub(crate) fn begin(handle: &Arc<Handle>, keyspace: &Arc<keyspace::KeyspaceData>) -> Result<Ingest> {
+        Ok(Ingest { ingest: ingest::IngestWriter::begin(handle, keyspace)?, _handle: Arc::clone(handle) })
     }
 
     /// Adds `value` under `key`, which must be greater than all keys so far, compared as unsigned bytes.

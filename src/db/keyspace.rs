@@ -15,9 +15,9 @@ use crate::engine::commit::routing::Unrouted;
 use crate::engine::publish::keyspace;
 use crate::engine::publish::snapshot::Point;
 use crate::engine::stats::KeyspaceStats;
-use crate::engine::{NoTrace, Until, Wants};
+use crate::engine::{GetMode, NoTrace, Until};
 use crate::inspect::{Explainer, Explanation};
-use crate::write::batch::{Items, Keyspaces, check_item};
+use crate::write::batch::{BatchItems, Keyspaces, check_item};
 
 use super::handle::Handle;
 use super::key_range::KeyRange;
@@ -272,7 +272,7 @@ impl<K> KeyspaceBuilder<K> {
     }
 
     /// Opens a divided keyspace.
-    pub(super) fn open_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::Keyspace>)> {
+    pub(super) fn open_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::KeyspaceData>)> {
         let (checked, rule) = self.divided()?;
         let keyspace = checked.handle.open_divided(&checked.name, &checked.given, &rule)?;
         Ok((checked.handle, keyspace))
@@ -322,7 +322,7 @@ impl<K> KeyspaceBuilder<K> {
 /// ```
 pub struct Keyspace<K> {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::Keyspace>,
+    keyspace: Arc<keyspace::KeyspaceData>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -342,7 +342,7 @@ impl<K> Clone for Keyspace<K> {
 
 /// The tree that a single write goes to.
 enum OneTree {
-    Of(Arc<keyspace::Keyspace>),
+    Of(Arc<keyspace::KeyspaceData>),
     /// The delete has no partition, so there is nothing to delete.
     None,
     /// The write may span several partitions, or make one.
@@ -352,11 +352,11 @@ enum OneTree {
 thread_local! {
     /// A reusable buffer for the encoding of a single write. The buffer is taken out while in use: a nested
     /// write, from a logger for example, uses a buffer of its own.
-    static ONE: Cell<Items> = Cell::default();
+    static ONE: Cell<BatchItems> = Cell::default();
 }
 
 impl<K> Keyspace<K> {
-    pub(crate) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::Keyspace>) -> Keyspace<K> {
+    pub(crate) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::KeyspaceData>) -> Keyspace<K> {
         Keyspace { handle: Arc::clone(handle), keyspace, kind: PhantomData }
     }
 
@@ -364,12 +364,12 @@ impl<K> Keyspace<K> {
         &self.handle
     }
 
-    pub(super) fn engine(&self) -> &keyspace::Keyspace {
+    pub(super) fn engine(&self) -> &keyspace::KeyspaceData {
         &self.keyspace
     }
 
     /// The two references that a future of this keyspace holds.
-    pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<keyspace::Keyspace>) {
+    pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<keyspace::KeyspaceData>) {
         (Arc::clone(&self.handle), Arc::clone(&self.keyspace))
     }
 
@@ -380,7 +380,7 @@ impl<K> Keyspace<K> {
     }
 
     /// The engine's keyspace; `Dropped` if it was dropped.
-    pub(crate) fn live(&self) -> Result<&keyspace::Keyspace> {
+    pub(crate) fn live(&self) -> Result<&keyspace::KeyspaceData> {
         self.keyspace.check_live()?;
         Ok(&self.keyspace)
     }
@@ -536,7 +536,7 @@ impl<K> Keyspace<K> {
         let tree = if keyspace.is_divided_by_keys() {
             match self.partition_for((kind, key, value))? {
                 OneTree::Of(partition) => partition.tree,
-                OneTree::None => return self.handle.write(&Items::default(), until),
+                OneTree::None => return self.handle.write(&BatchItems::default(), until),
                 OneTree::Several => return self.write_routed((kind, key, value), until),
             }
         } else {
@@ -572,7 +572,7 @@ impl<K> Keyspace<K> {
     }
 
     fn write_routed(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {
-        let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+        let (mut items, mut keyspaces) = (BatchItems::default(), Keyspaces::default());
         items.push(self.keyspace.tree, kind, key, value)?;
         keyspaces.add(self.parts().1);
         let divided = [Arc::clone(&self.keyspace)];
@@ -599,7 +599,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.lookup((key.as_ref(), Wants::Value), None, |value| value.map(Value::copy))
+        self.lookup((key.as_ref(), GetMode::Value), None, |value| value.map(Value::copy))
     }
 
     /// Passes the value under `key` to `take`, and returns the result of `take`.
@@ -645,7 +645,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
-        self.lookup((key.as_ref(), Wants::Value), None, |value| {
+        self.lookup((key.as_ref(), GetMode::Value), None, |value| {
             buffer.clear();
             buffer.extend_from_slice(value.unwrap_or_default());
             value.is_some()
@@ -670,7 +670,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.lookup((key.as_ref(), Wants::Presence), None, |value| value.is_some())
+        self.lookup((key.as_ref(), GetMode::Presence), None, |value| value.is_some())
     }
 
     /// The values under `keys`, in the order of `keys`. There may be any number of keys, and duplicates.
@@ -766,7 +766,7 @@ impl<K> Keyspace<K> {
     }
 
     /// The keyspace, if it may be read, now or as of the point.
-    fn readable(&self, at: Option<&Point>) -> Result<&keyspace::Keyspace> {
+    fn readable(&self, at: Option<&Point>) -> Result<&keyspace::KeyspaceData> {
         match at {
             Some(point) => range::live_at(&self.handle, &self.keyspace, point).map(|()| &*self.keyspace),
             None => self.live(),
@@ -775,7 +775,7 @@ impl<K> Keyspace<K> {
 
     pub(crate) fn lookup<R>(
         &self,
-        (key, wants): (&[u8], Wants),
+        (key, wants): (&[u8], GetMode),
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
@@ -811,7 +811,7 @@ impl<K> Keyspace<K> {
         let mut timer = self.handle.stage_timer();
         let found = self.handle.get(
             self.live()?,
-            (&self.stored(key.as_ref()), Wants::Value),
+            (&self.stored(key.as_ref()), GetMode::Value),
             None,
             &mut timer,
             |value| value.map(Value::copy),
@@ -847,7 +847,7 @@ impl<K> Keyspace<K> {
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
         let mut explainer = Explainer::new(Arc::clone(self.handle.clock()));
         let (keyspace, key) = (self.live()?, key.as_ref());
-        let wanted = (&*self.stored(key), Wants::Value);
+        let wanted = (&*self.stored(key), GetMode::Value);
         let found = self.handle.get(keyspace, wanted, None, &mut explainer, |value| value.map(<[u8]>::len));
         let length = found?.map(|bytes| bytes as u64);
         let by_key = match keyspace.partitions() {
@@ -1278,7 +1278,7 @@ impl Keyspace<Ordered> {
         }
     }
 
-    pub(crate) fn range_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Range {
+    pub(crate) fn range_at(&self, at: &Arc<Point>, range: crate::read::scan::ScanRange) -> Range {
         Range::new(&self.handle, &self.keyspace, Some(at), range)
     }
 
@@ -1295,7 +1295,7 @@ impl Keyspace<Ordered> {
         Ok(self.handle.approximate_len(at, &self.keyspace))
     }
 
-    pub(crate) fn cursor_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Cursor {
+    pub(crate) fn cursor_at(&self, at: &Arc<Point>, range: crate::read::scan::ScanRange) -> Cursor {
         Cursor::new(&self.handle, &self.keyspace, Some(at), range)
     }
 }

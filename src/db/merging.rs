@@ -8,9 +8,9 @@ use crate::base::id::TreeId;
 use crate::base::reserve::Grant;
 use crate::base::step::Direction;
 use crate::engine::reads::later::Asks;
-use crate::read::scan::{Merged, Scan};
+use crate::read::scan::{Merged, ScanMachine};
 
-use super::walk::Reading;
+use super::walk::RangeSource;
 
 /// A merge of scans; see the module.
 pub(super) struct Merging {
@@ -31,7 +31,11 @@ impl Merging {
     ///
     /// # Errors
     /// `Memory` if the budget has no room for the scans.
-    pub(super) fn begin(of: &Reading<'_>, start: Bound<Vec<u8>>, direction: Direction) -> Result<Merging> {
+    pub(super) fn begin(
+        of: &RangeSource<'_>,
+        start: Bound<Vec<u8>>,
+        direction: Direction,
+    ) -> Result<Merging> {
         let trees = of.keyspace.trees_in(&of.handle.view_of(of.point).version, (&[], &[]));
         let grant = of.handle.grant_scans(trees.len() as u64 * Merged::TREE_BYTES)?;
         let merged = Merged::new(trees, direction);
@@ -40,7 +44,7 @@ impl Merging {
     }
 
     /// Moves to the next item; `false` at the end.
-    pub(super) fn advance(&mut self, of: &Reading<'_>) -> Result<bool> {
+    pub(super) fn advance(&mut self, of: &RangeSource<'_>) -> Result<bool> {
         let Merging { merged, start, direction, .. } = self;
         merged.step();
         while let Some(scan) = merged.due(|tree| scan_of(of, tree, start, *direction)) {
@@ -51,7 +55,11 @@ impl Merging {
     }
 
     /// As `advance`, without blocking.
-    pub(super) fn poll_advance(&mut self, of: &Reading<'_>, context: &mut Context<'_>) -> Poll<Result<bool>> {
+    pub(super) fn poll_advance(
+        &mut self,
+        of: &RangeSource<'_>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<bool>> {
         let Merging { merged, start, direction, asks, is_moving, is_stepping, .. } = self;
         if !std::mem::replace(is_stepping, true) {
             merged.step();
@@ -72,7 +80,7 @@ impl Merging {
 
     /// Releases the value: the item was copied.
     pub(super) fn forget_value(&mut self) {
-        self.merged.scan().into_iter().for_each(Scan::forget_value);
+        self.merged.scan().into_iter().for_each(ScanMachine::forget_value);
     }
 
     /// Gives up the place in the read queue until the next poll.
@@ -81,8 +89,8 @@ impl Merging {
     }
 }
 
-fn scan_of(of: &Reading<'_>, tree: TreeId, start: &Bound<Vec<u8>>, direction: Direction) -> Scan {
-    let mut scan = Scan::new(of.point.sight(tree), of.range.clone(), direction);
+fn scan_of(of: &RangeSource<'_>, tree: TreeId, start: &Bound<Vec<u8>>, direction: Direction) -> ScanMachine {
+    let mut scan = ScanMachine::new(of.point.sight(tree), of.range.clone(), direction);
     scan.seek(start.as_ref().map(Vec::as_slice), direction);
     scan
 }

@@ -10,15 +10,15 @@ use crate::base::sync::Arc;
 use crate::engine::NeedsPoint;
 use crate::engine::publish::keyspace;
 use crate::engine::publish::snapshot::Point;
-use crate::read::scan::{self, Batch, ITEMS_MAX, Scan};
+use crate::read::scan::{self, ITEMS_MAX, ItemBatch, ScanMachine};
 
 use super::Value;
 use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::side::Side;
-use super::walk::Reading;
+use super::walk::RangeSource;
 
-pub(crate) fn all() -> scan::Range {
+pub(crate) fn all() -> scan::ScanRange {
     (Bound::Unbounded, Bound::Unbounded)
 }
 
@@ -70,7 +70,7 @@ fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
 }
 
 /// Every key that begins with `prefix`.
-pub(crate) fn of_prefix(prefix: &[u8]) -> scan::Range {
+pub(crate) fn of_prefix(prefix: &[u8]) -> scan::ScanRange {
     let end = after_prefix(prefix.to_vec()).map_or(Bound::Unbounded, Bound::Excluded);
     (Bound::Included(prefix.to_vec()), end)
 }
@@ -98,8 +98,8 @@ fn copied((key, value): (&[u8], &[u8])) -> (Value, Value) {
 /// ```
 pub struct Range {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::Keyspace>,
-    range: scan::Range,
+    keyspace: Arc<keyspace::KeyspaceData>,
+    range: scan::ScanRange,
     /// The end in the usual direction of this keyspace's scans.
     side: Side,
     /// The other end, once a caller reads from there.
@@ -112,9 +112,9 @@ pub struct Range {
 impl Range {
     pub(crate) fn new(
         handle: &Arc<Handle>,
-        keyspace: &Arc<keyspace::Keyspace>,
+        keyspace: &Arc<keyspace::KeyspaceData>,
         at: Option<&Arc<Point>>,
-        range: scan::Range,
+        range: scan::ScanRange,
     ) -> Range {
         let (direction, is_long) = (keyspace.usual.direction(), keyspace.usual.is_long());
         let mut side = Side::new(direction, is_long);
@@ -149,7 +149,7 @@ impl Range {
             return Ok(side.take_read(direction).map(copied));
         };
         live_at(handle, keyspace, point)?;
-        let reading = Reading { handle, keyspace, point, range };
+        let reading = RangeSource { handle, keyspace, point, range };
         let (side, other) = if direction == side.direction {
             (side, reverse.as_deref())
         } else {
@@ -173,7 +173,7 @@ impl Range {
 /// The first item of the keyspace in that direction, as of the point or of now.
 pub(crate) fn first_item(
     handle: &Arc<Handle>,
-    keyspace: &Arc<keyspace::Keyspace>,
+    keyspace: &Arc<keyspace::KeyspaceData>,
     at: Option<&Arc<Point>>,
     direction: Direction,
 ) -> Result<Option<(Value, Value)>> {
@@ -182,14 +182,14 @@ pub(crate) fn first_item(
         let mut cursor = Cursor::new(handle, keyspace, at, range);
         return Ok(cursor.step(direction)?.map(copied));
     }
-    let mut batch = Batch::default();
+    let mut batch = ItemBatch::default();
     batch.begin();
     let needs = (at, NeedsPoint::ForOne);
     let (_, point) = handle.begin_range(keyspace, needs, (&range, direction, 1), &mut batch);
     let Some(point) = point else {
         return Ok(batch.take_first().map(|number| copied(batch.item(number))));
     };
-    let mut scan = Scan::new(point.sight(keyspace.tree), range, direction);
+    let mut scan = ScanMachine::new(point.sight(keyspace.tree), range, direction);
     live_at(handle, keyspace, &point)?;
     let moved = handle.advance(&point, &mut scan)?;
     Ok(moved.then(|| copied((scan.key(), scan.value()))))
@@ -201,7 +201,7 @@ fn check_open(handle: &Handle) -> Result<()> {
 
 /// Checks that the store is open and that the point's view has the keyspace. Only views from before a drop
 /// see a dropped keyspace.
-pub(crate) fn live_at(handle: &Handle, keyspace: &keyspace::Keyspace, point: &Point) -> Result<()> {
+pub(crate) fn live_at(handle: &Handle, keyspace: &keyspace::KeyspaceData, point: &Point) -> Result<()> {
     check_open(handle)?;
     keyspace.check_live_at(|| keyspace.is_in(&handle.view_of(point).version))
 }
@@ -270,9 +270,9 @@ impl fmt::Debug for Range {
 /// ```
 pub struct Cursor {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::Keyspace>,
+    keyspace: Arc<keyspace::KeyspaceData>,
     point: Arc<Point>,
-    range: scan::Range,
+    range: scan::ScanRange,
     side: Side,
     stand: Stand,
 }
@@ -292,9 +292,9 @@ enum Stand {
 impl Cursor {
     pub(crate) fn new(
         handle: &Arc<Handle>,
-        keyspace: &Arc<keyspace::Keyspace>,
+        keyspace: &Arc<keyspace::KeyspaceData>,
         at: Option<&Arc<Point>>,
-        range: scan::Range,
+        range: scan::ScanRange,
     ) -> Cursor {
         Cursor {
             handle: Arc::clone(handle),
@@ -318,7 +318,7 @@ impl Cursor {
     pub(super) fn begin_behind(&mut self, position: (&[u8], &[u8])) -> Result<()> {
         let Cursor { handle, keyspace, point, range, side, .. } = self;
         live_at(handle, keyspace, point)?;
-        side.begin_behind(&Reading { handle, keyspace, point, range }, position);
+        side.begin_behind(&RangeSource { handle, keyspace, point, range }, position);
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl Cursor {
             return Ok(None);
         }
         let Cursor { handle, keyspace, point, range, side, stand } = self;
-        let moved = side.advance(&Reading { handle, keyspace, point, range });
+        let moved = side.advance(&RangeSource { handle, keyspace, point, range });
         *stand = if matches!(moved, Ok(true)) { Stand::At } else { Stand::End };
         Ok(moved?.then(|| side.item()))
     }

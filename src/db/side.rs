@@ -7,11 +7,11 @@ use std::ops::Bound;
 use crate::base::error::Result;
 use crate::base::reserve::Grant;
 use crate::base::step::Direction;
-use crate::read::scan::{self, Batch, Filled, ITEMS_MAX, Scan, Wanted};
+use crate::read::scan::{self, BatchExtent, BatchRequest, ITEMS_MAX, ItemBatch, ScanMachine};
 
 use super::handle::Handle;
 use super::merging::Merging;
-use super::walk::{Reading, Walk};
+use super::walk::{RangeSource, Walk};
 
 /// Items of a range in one direction.
 pub(super) struct Side {
@@ -19,15 +19,15 @@ pub(super) struct Side {
     /// The bound where the side begins.
     pub(super) start: Bound<Vec<u8>>,
     walk: Walk,
-    pub(super) batch: Batch,
+    pub(super) batch: ItemBatch,
     /// How far the batch reaches, and its number of items; `None` if no batch was read.
-    filled: Option<(Filled, usize)>,
+    filled: Option<(BatchExtent, usize)>,
     /// The index of the current item in the batch.
     at: Option<usize>,
     /// Memory of the batch.
     grant: Option<Grant>,
     /// A scan, made when the batch does not suffice.
-    scan: Option<Box<Scan>>,
+    scan: Option<Box<ScanMachine>>,
     /// The scan has taken over where the batch ended.
     is_scanning: bool,
     /// Replaces the scan where partitions are not in key order.
@@ -46,7 +46,7 @@ impl Side {
             direction,
             start: Bound::Unbounded,
             walk: Walk::default(),
-            batch: Batch::default(),
+            batch: ItemBatch::default(),
             filled: None,
             at: None,
             grant: None,
@@ -84,7 +84,7 @@ impl Side {
 
     /// Positions a new side behind a key of the named partition or, if there is no such partition, at the
     /// beginning of the next one.
-    pub(super) fn begin_behind(&mut self, of: &Reading<'_>, (name, key): (&[u8], &[u8])) {
+    pub(super) fn begin_behind(&mut self, of: &RangeSource<'_>, (name, key): (&[u8], &[u8])) {
         let is_there = !of.keyspace.is_divided_by_keys() || self.walk.begin_in(of, name);
         self.start = if is_there { Bound::Excluded(key.to_vec()) } else { Bound::Unbounded };
     }
@@ -110,7 +110,7 @@ impl Side {
     /// Whether a batch was useless: more items were taken than a batch has, or there were items and the batch
     /// has none.
     pub(super) fn was_long(&self) -> bool {
-        self.taken > ITEMS_MAX || self.filled == Some((Filled::Left, 0))
+        self.taken > ITEMS_MAX || self.filled == Some((BatchExtent::Left, 0))
     }
 
     pub(super) fn has_begun(&self) -> bool {
@@ -132,19 +132,19 @@ impl Side {
     }
 
     /// Records that the first items were read into the batch.
-    pub(super) fn set_filled(&mut self, filled: Filled) {
+    pub(super) fn set_filled(&mut self, filled: BatchExtent) {
         self.filled = Some((filled, self.batch.count()));
     }
 
     /// Moves to the next item; `false` at the end.
     #[inline]
-    pub(super) fn advance(&mut self, of: &Reading<'_>) -> Result<bool> {
+    pub(super) fn advance(&mut self, of: &RangeSource<'_>) -> Result<bool> {
         Ok(self.advance_in_tree(of)? || self.advance_to_tree(of)?)
     }
 
     /// As `advance`, in the following trees.
     #[inline(never)]
-    fn advance_to_tree(&mut self, of: &Reading<'_>) -> Result<bool> {
+    fn advance_to_tree(&mut self, of: &RangeSource<'_>) -> Result<bool> {
         while self.walk.go_on(of, self.direction) {
             // The whole tree lies beyond the start bound.
             (self.start, self.scan) = (Bound::Unbounded, None);
@@ -158,7 +158,7 @@ impl Side {
     }
 
     #[inline]
-    fn advance_in_tree(&mut self, of: &Reading<'_>) -> Result<bool> {
+    fn advance_in_tree(&mut self, of: &RangeSource<'_>) -> Result<bool> {
         let moved = match &mut self.scan {
             Some(scan) if self.is_scanning => of.handle.advance(of.point, scan)?,
             _ => {
@@ -172,7 +172,7 @@ impl Side {
 
     /// As `advance`, when the batch was not read yet or is used up.
     #[inline(never)]
-    fn advance_beyond(&mut self, of: &Reading<'_>) -> Result<bool> {
+    fn advance_beyond(&mut self, of: &RangeSource<'_>) -> Result<bool> {
         let is_scattered = of.keyspace.is_scattered();
         if self.filled.is_none() && !is_scattered && self.prepare_batch(of.handle) {
             self.fill(of);
@@ -181,7 +181,7 @@ impl Side {
                 return Ok(true);
             }
         }
-        if matches!(self.filled, Some((Filled::ToEnd, _))) {
+        if matches!(self.filled, Some((BatchExtent::ToEnd, _))) {
             return Ok(false);
         }
         if is_scattered {
@@ -192,40 +192,41 @@ impl Side {
     }
 
     /// Reads the first items into the batch, in one step.
-    fn fill(&mut self, of: &Reading<'_>) {
+    fn fill(&mut self, of: &RangeSource<'_>) {
         let Side { batch, start, direction, walk, .. } = self;
         let (range, direction) = (of.range, *direction);
         let start = start.as_ref().map(Vec::as_slice);
         let from = scan::tighter(start, range, direction);
         let sight = of.point.sight(walk.tree(of, (start, direction)));
-        let wanted = Wanted { sight, range, direction, from, items_max: ITEMS_MAX };
+        let wanted = BatchRequest { sight, range, direction, from, items_max: ITEMS_MAX };
         let filled = of.handle.fill(of.point, &wanted, batch);
         self.set_filled(filled);
     }
 
-    fn begin_scan(&mut self, of: &Reading<'_>) {
+    fn begin_scan(&mut self, of: &RangeSource<'_>) {
         let start = self.start.as_ref().map(Vec::as_slice);
         let sight = of.point.sight(self.walk.tree(of, (start, self.direction)));
-        let scan =
-            self.scan.get_or_insert_with(|| Box::new(Scan::new(sight, of.range.clone(), self.direction)));
+        let scan = self
+            .scan
+            .get_or_insert_with(|| Box::new(ScanMachine::new(sight, of.range.clone(), self.direction)));
         let from = match self.batch.last_key() {
             Some(key) => Bound::Excluded(key),
             None => self.start.as_ref().map(Vec::as_slice),
         };
         scan.seek(from, self.direction);
         (self.is_scanning, self.at) = (true, None);
-        (self.batch, self.grant) = (Batch::default(), None);
+        (self.batch, self.grant) = (ItemBatch::default(), None);
     }
 
     /// As `advance`, when the next item may be in any partition.
-    fn advance_merged(&mut self, of: &Reading<'_>) -> Result<bool> {
+    fn advance_merged(&mut self, of: &RangeSource<'_>) -> Result<bool> {
         if self.merged.is_none() {
             let from = match self.batch.last_key() {
                 Some(key) => Bound::Excluded(key.to_vec()),
                 None => self.start.clone(),
             };
             self.merged = Some(Box::new(Merging::begin(of, from, self.direction)?));
-            (self.at, self.batch, self.grant) = (None, Batch::default(), None);
+            (self.at, self.batch, self.grant) = (None, ItemBatch::default(), None);
         }
         self.merged.as_mut().expect("made above").advance(of)
     }

@@ -37,7 +37,7 @@ use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, Mutex};
 use crate::engine::{Env, OpenOptions, Store};
 use crate::inspect::{Report, Salvaged, salvage_in, verify_in};
-use crate::io::sim::{Plan, Select, SimDisk, SimRng, SimThreads, sim_env};
+use crate::io::sim::{FaultPlan, Select, SimDisk, SimRng, SimThreads, sim_env};
 
 use super::builder::{Access, Builder, Create};
 use super::database::Db;
@@ -266,7 +266,7 @@ impl World {
     /// # Ok(()) }
     /// ```
     pub fn stop(&self, stop: Stop, index: u64) {
-        self.disk.plan(Plan::stop(stop, index));
+        self.disk.plan(FaultPlan::stop(stop, index));
     }
 
     /// From now on disk calls fail according to `faults`. Replaces any earlier plan; without faults all calls
@@ -285,7 +285,7 @@ impl World {
     /// # Ok(()) }
     /// ```
     pub fn fail(&self, faults: &[Fault]) {
-        let plan = faults.iter().fold(Plan::default(), |plan, fault| {
+        let plan = faults.iter().fold(FaultPlan::default(), |plan, fault| {
             let plan = plan.and_fail(fault.select, fault.index, fault.failure, fault.repeat);
             plan.with_failed_sync(fault.failed_sync)
         });

@@ -3,7 +3,7 @@
 use crate::base::error::Result;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::engine::Wants;
+use crate::engine::GetMode;
 use crate::engine::publish::snapshot::Point;
 
 use super::handle::Handle;
@@ -98,7 +98,7 @@ impl<K> KeyspaceAt<K> {
     /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let take = |value: Option<&[u8]>| value.map(Value::copy);
-        self.keyspace.lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), take)
+        self.keyspace.lookup((key.as_ref(), GetMode::Value), Some(&self.snapshot.point), take)
     }
 
     /// As [`Keyspace::multi_get`].
@@ -187,7 +187,7 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
-        self.keyspace.lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), |value| {
+        self.keyspace.lookup((key.as_ref(), GetMode::Value), Some(&self.snapshot.point), |value| {
             buffer.clear();
             buffer.extend_from_slice(value.unwrap_or_default());
             value.is_some()
@@ -211,7 +211,7 @@ impl<K> KeyspaceAt<K> {
     /// ```
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.keyspace
-            .lookup((key.as_ref(), Wants::Presence), Some(&self.snapshot.point), |value| value.is_some())
+            .lookup((key.as_ref(), GetMode::Presence), Some(&self.snapshot.point), |value| value.is_some())
     }
 }
 

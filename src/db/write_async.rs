@@ -9,9 +9,9 @@ use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::engine::Until;
-use crate::engine::commit::async_writes::{AsyncItems, AsyncWrite, Begun};
+use crate::engine::commit::async_writes::{AsyncItems, AsyncWrite, WriteStart};
 use crate::engine::commit::routing::Unrouted;
-use crate::write::batch::{Items, Keyspaces};
+use crate::write::batch::{BatchItems, Keyspaces};
 
 use super::handle::Handle;
 use super::{Batch, Db, Durability, Keyspace};
@@ -162,7 +162,7 @@ impl WriteAsync {
     }
 
     fn one<K>(keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> WriteAsync {
-        let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+        let (mut items, mut keyspaces) = (BatchItems::default(), Keyspaces::default());
         let stored = keyspace.stored_to_write(kind, key);
         let (handle, keyspace) = keyspace.parts();
         let added = stored.and_then(|key| items.push(keyspace.tree, kind, &key, value));
@@ -229,8 +229,8 @@ impl WriteAsync {
         let WriteAsync { handle, until, .. } = self;
         let under_way = match stage {
             Stage::New(what) => match handle.begin_write(what, *until, waker) {
-                Begun::Done(result) => return Poll::Ready(result),
-                Begun::Queued(write) => write,
+                WriteStart::Done(result) => return Poll::Ready(result),
+                WriteStart::Queued(write) => write,
             },
             Stage::UnderWay(write) => match handle.poll_write(&write, waker) {
                 Poll::Ready(Err(Error::Forked)) => {

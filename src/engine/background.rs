@@ -2,7 +2,7 @@
 //! writers.
 //!
 //! Workers are jobs (`job`) on [`Scheduler`]; they change the store only by edits of `publish`. Callers of
-//! `commit` wait for them on the event of [`Work`]. Any thread.
+//! `commit` wait for them on the event of [`BackgroundWork`]. Any thread.
 
 mod flush;
 pub(super) mod flush_work;
@@ -30,12 +30,12 @@ use crate::io::pace::Pacer;
 use super::reads::ReadDriver;
 use merge_queue::KnownTrees;
 use quiet::Quiet;
-use work::Work;
+use work::BackgroundWork;
 
 /// See the module.
 pub(crate) struct Scheduler {
     pub(super) reads: ReadDriver,
-    pub(super) work: Work,
+    pub(super) work: BackgroundWork,
     pub(super) known_trees: Mutex<KnownTrees>,
     pub(super) quiet: Arc<Quiet>,
     pub(super) pacer: Pacer,

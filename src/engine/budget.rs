@@ -1,7 +1,7 @@
 //! The division of the one memory budget. Pure arithmetic on `memory_bytes`.
 
 use crate::base::error::{Error, Result};
-use crate::base::reserve::{Limits, Role};
+use crate::base::reserve::{Role, RoleLimits};
 use crate::memtable::{self, BatchSize};
 use crate::write::large;
 use crate::write::lengths::LogLengths;
@@ -99,7 +99,7 @@ impl Budget {
     }
 
     /// Limits of the roles in the cache's part; an eighth of the whole stays with the cache.
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> RoleLimits {
         let whole = self.cache_bytes.saturating_sub(self.memory_bytes / 8);
         let part = |role| match role {
             Role::Tables => self.memory_bytes / 4,
@@ -113,7 +113,7 @@ impl Budget {
             Role::Manifest => (self.memory_bytes / 16).max(MANIFEST_BYTES_MIN),
         };
         let step = (self.cache_bytes / LEND_PART).clamp(LEND_BYTES.0, LEND_BYTES.1);
-        Limits { roles: Role::ALL.map(part), whole, step }
+        RoleLimits { roles: Role::ALL.map(part), whole, step }
     }
 
     /// Memory for all merges under way; flushes have the other half of the work memory.

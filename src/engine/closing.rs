@@ -5,7 +5,7 @@ use crate::base::sync::{Event, Mutex};
 
 /// Progress of `close`.
 #[derive(Debug, Default)]
-pub(super) enum Closing {
+pub(super) enum CloseProgress {
     #[default]
     Open,
     UnderWay,
@@ -15,7 +15,7 @@ pub(super) enum Closing {
 /// The one close of a store.
 #[derive(Debug, Default)]
 pub(super) struct Close {
-    pub(super) state: Mutex<Closing>,
+    pub(super) state: Mutex<CloseProgress>,
     /// Moves when there is a result.
     pub(super) ended: Event,
 }

@@ -29,8 +29,8 @@ use crate::write::batch::check_item;
 use super::slices;
 use super::store::Store;
 use crate::engine::background::work::MemoryPart;
-use crate::engine::publish::keyspace::Keyspace;
-use publish::{Publish, Published, check};
+use crate::engine::publish::keyspace::KeyspaceData;
+use publish::{Publish, PublishStep, check};
 
 /// A table that takes less memory than this is not ended for want of memory.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
@@ -41,11 +41,11 @@ const SHARED_FILE_BYTES: u64 = 1 << 20;
 const LOOK_ITEMS: u64 = 256;
 
 /// An ingest under way.
-pub(crate) struct Ingest {
+pub(crate) struct IngestWriter {
     store: Arc<Store>,
-    keyspace: Arc<Keyspace>,
+    keyspace: Arc<KeyspaceData>,
     /// The targets of the items, in the order of their keys: the keyspace, or its partitions that have some.
-    targets: Vec<Arc<Keyspace>>,
+    targets: Vec<Arc<KeyspaceData>>,
     /// The table being built; it has an item.
     builder: Option<TableBuilder>,
     /// Finished tables. The ingest removes their files unless they are published.
@@ -93,12 +93,12 @@ impl Drop for Memory {
     }
 }
 
-impl Ingest {
+impl IngestWriter {
     /// Begins an ingest; no file is made yet.
     ///
     /// # Errors
     /// The error that forbids writes to the keyspace.
-    pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<Keyspace>) -> Result<Ingest> {
+    pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<KeyspaceData>) -> Result<IngestWriter> {
         check(store)?;
         keyspace.check_live()?;
         if keyspace.is_scattered() {
@@ -107,7 +107,7 @@ impl Ingest {
             return Err(Error::Invalid { faults: vec![fault] });
         }
         let is_whole = !keyspace.is_divided_by_keys();
-        Ok(Ingest {
+        Ok(IngestWriter {
             store: Arc::clone(store),
             keyspace: Arc::clone(keyspace),
             targets: is_whole.then(|| Arc::clone(keyspace)).into_iter().collect(),
@@ -294,7 +294,7 @@ impl Ingest {
 
     /// The targets of the tables.
     #[cfg(test)]
-    pub(in crate::engine) fn targets(&self) -> &[Arc<Keyspace>] {
+    pub(in crate::engine) fn targets(&self) -> &[Arc<KeyspaceData>] {
         &self.targets
     }
 
@@ -327,7 +327,7 @@ impl Ingest {
     }
 }
 
-impl Drop for Ingest {
+impl Drop for IngestWriter {
     fn drop(&mut self) {
         if self.store.is_forked() {
             // The files, and the memory that the cache leaves, belong to the other process.
@@ -338,7 +338,7 @@ impl Drop for Ingest {
     }
 }
 
-impl std::fmt::Debug for Ingest {
+impl std::fmt::Debug for IngestWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = &self.keyspace.name;
         f.debug_struct("Ingest").field("keyspace", name).field("items", &self.items).finish_non_exhaustive()
@@ -346,13 +346,13 @@ impl std::fmt::Debug for Ingest {
 }
 
 /// Drives [`Publish`] on the caller's thread.
-fn publish(store: &Arc<Store>, targets: &[Arc<Keyspace>], tables: Vec<BuiltTable>) -> Result<()> {
+fn publish(store: &Arc<Store>, targets: &[Arc<KeyspaceData>], tables: Vec<BuiltTable>) -> Result<()> {
     let mut publish = Publish::new(store, targets, tables);
     loop {
         match publish.turn()? {
-            Published::Done => return Ok(()),
-            Published::Again => {}
-            Published::Wait => {
+            PublishStep::Done => return Ok(()),
+            PublishStep::Again => {}
+            PublishStep::Wait => {
                 let (event, seen) = publish.waits_for();
                 store.env.threads.wait(event, seen, None);
             }

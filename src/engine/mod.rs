@@ -33,10 +33,10 @@ pub(crate) mod stats;
 mod store;
 
 pub(crate) use crate::io::env::Env;
-pub(crate) use crate::read::get::Wants;
+pub(crate) use crate::read::get::GetMode;
 pub(crate) use crate::read::trace::NoTrace;
 pub(crate) use crate::write::writer::Until;
-pub(crate) use options::{Mode, OpenOptions};
+pub(crate) use options::{OpenMode, OpenOptions};
 pub(crate) use reads::short::NeedsPoint;
 pub(crate) use store::Store;
 

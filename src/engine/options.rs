@@ -13,14 +13,14 @@ use super::budget::Budget;
 #[derive(Clone, Debug)]
 pub(crate) struct OpenOptions {
     pub(crate) settings: StoreSettings,
-    pub(crate) mode: Mode,
+    pub(crate) mode: OpenMode,
     pub(crate) budget: Budget,
     /// The hash secret of a new store; `None` draws a random one.
     pub(crate) hash_secret: Option<[u8; 16]>,
 }
 
 impl OpenOptions {
-    pub(crate) fn new(settings: StoreSettings, mode: Mode) -> OpenOptions {
+    pub(crate) fn new(settings: StoreSettings, mode: OpenMode) -> OpenOptions {
         let budget = Budget::divide(settings.memory_bytes);
         OpenOptions { settings, mode, budget, hash_secret: None }
     }
@@ -28,7 +28,7 @@ impl OpenOptions {
 
 /// The access that the opener asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
+pub(crate) enum OpenMode {
     /// Creates the store if there is none; reads and writes.
     CreateIfMissing,
     /// Creates the store and fails if there is one; reads and writes.
@@ -39,10 +39,10 @@ pub(crate) enum Mode {
     ReadOnly,
 }
 
-impl Mode {
+impl OpenMode {
     /// Whether this mode creates a missing store.
     pub(crate) fn makes(self) -> bool {
-        matches!(self, Mode::CreateIfMissing | Mode::CreateNew)
+        matches!(self, OpenMode::CreateIfMissing | OpenMode::CreateNew)
     }
 }
 

@@ -5,9 +5,9 @@
 //! It has no jobs and does no reads. A change of a tree is noted in [`ChangedTrees`], for the merge queue; a
 //! file that no version names is noted in [`Discarded`], for the flush worker. Any thread.
 
-pub(crate) mod bearing;
 pub(crate) mod catalog;
 pub(crate) mod changed;
+pub(crate) mod compaction_policy;
 pub(crate) mod edit;
 mod edits;
 pub(super) mod files;
@@ -31,7 +31,7 @@ use crate::table::{PageBudget, TableOwner};
 use crate::write::writer::Writer;
 
 use super::budget::Budget;
-use super::options::Mode;
+use super::options::OpenMode;
 use catalog::CatalogCell;
 use changed::ChangedTrees;
 use snapshot::Points;
@@ -42,7 +42,7 @@ pub(crate) struct Publisher {
     pub(super) epoch: Epoch,
     pub(super) store_id: u128,
     pub(super) settings: StoreSettings,
-    pub(super) mode: Mode,
+    pub(super) mode: OpenMode,
     pub(super) budget: Budget,
     pub(super) views: Arc<Views>,
     pub(super) writer: Writer,

@@ -247,14 +247,14 @@ mod tests {
     use crate::base::sync::Arc;
     use crate::engine::tests::run;
     use crate::io::sim::SimDisk;
-    use crate::write::batch::Items;
+    use crate::write::batch::BatchItems;
 
     /// Each kind of reader is listed, with its count; once the readers are gone so is the file.
     #[test]
     fn every_kind_of_reader_is_told() {
         let (store, threads) = run::open(&SimDisk::new(1), None, 0, 1 << 20).expect("opens");
         let keyspace = store.open_keyspace("k", &[]).expect("is made");
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, b"a", b"1").expect("is short");
         store.write(&items, None).expect("no fault");
         store.flush().expect("no fault");

@@ -9,7 +9,7 @@ use crate::levels::view::View;
 
 use super::store::Store;
 use crate::engine::budget::GENERATION_COUNT;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::PointKind;
 use crate::engine::reads::length::in_memory;
 use crate::engine::space::{SpaceStats, placed};
@@ -409,7 +409,7 @@ impl Store {
     pub(crate) fn stats(&self) -> Stats {
         let pin = self.epoch.pin();
         let view = self.views.load(&pin).get();
-        let keyspaces: Vec<Arc<Keyspace>> = self.catalog.names().values().cloned().collect();
+        let keyspaces: Vec<Arc<KeyspaceData>> = self.catalog.names().values().cloned().collect();
         let keyspaces = keyspaces.iter().map(|one| self.stats_of(one, view)).collect();
         let files: BTreeMap<u64, u64> = placed(&view.version).map(file_bytes).collect();
         drop(pin);
@@ -432,7 +432,7 @@ impl Store {
                 flushes: self.work.flushes.load(Ordering::Relaxed),
                 merges: self.work.merges.load(Ordering::Relaxed),
                 paced_bytes: self.pacer.paced_bytes(),
-                bytes_per_second: self.pacer.rate(self.env.clock.now_ns(), self.haste()),
+                bytes_per_second: self.pacer.rate(self.env.clock.now_ns(), self.urgency()),
                 ingests: self.work.ingests.load(Ordering::Relaxed),
                 error: self.work.error(0, |_| true).map(|error| error.to_string()),
             },
@@ -440,12 +440,12 @@ impl Store {
         }
     }
 
-    pub(crate) fn keyspace_stats(&self, keyspace: &Keyspace) -> KeyspaceStats {
+    pub(crate) fn keyspace_stats(&self, keyspace: &KeyspaceData) -> KeyspaceStats {
         let pin = self.epoch.pin();
         self.stats_of(keyspace, self.views.load(&pin).get())
     }
 
-    fn stats_of(&self, keyspace: &Keyspace, view: &View) -> KeyspaceStats {
+    fn stats_of(&self, keyspace: &KeyspaceData, view: &View) -> KeyspaceStats {
         let trees = match keyspace.partitions() {
             Some(partitions) => partitions.all().iter().map(|partition| partition.tree).collect(),
             None => vec![keyspace.tree],
@@ -494,8 +494,8 @@ impl Store {
         let cache = self.cache.stats();
         // Memory of other roles that the cache has for now.
         let lent = self.quiet.lent(cache.annex_bytes);
-        let places_bytes = self.pages.places_bytes().min(reserve.bytes(Role::Tables));
-        let fences_bytes = cache.pinned_bytes + places_bytes;
+        let hints_bytes = self.pages.hints_bytes().min(reserve.bytes(Role::Tables));
+        let fences_bytes = cache.pinned_bytes + hints_bytes;
         let (budget, around_bytes) = (&self.budget, cache.pinned_bytes + cache.lent_bytes);
         let held_bytes = reserve.bytes(Role::Iterators) + reserve.bytes(Role::Untaken);
         let cache_bytes = (cache.used_bytes + cache.index_bytes).saturating_sub(held_bytes);
@@ -522,7 +522,7 @@ impl Store {
             let counts = reserve.counts(role);
             let bytes = match role {
                 Role::Kept => kept_bytes,
-                Role::Tables => counts.bytes - places_bytes.min(counts.bytes),
+                Role::Tables => counts.bytes - hints_bytes.min(counts.bytes),
                 // Counted with merges as far as it is in use.
                 Role::Ingests => 0,
                 _ => counts.bytes,
@@ -613,7 +613,7 @@ fn file_bytes(placed: &Placed) -> (u64, u64) {
 }
 
 fn keyspace_stats<'v>(
-    keyspace: &Keyspace,
+    keyspace: &KeyspaceData,
     trees: impl Iterator<Item = &'v Tree>,
     pressure: u64,
 ) -> KeyspaceStats {

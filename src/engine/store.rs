@@ -10,7 +10,7 @@ use crate::write::writer::Until;
 use super::background::{Scheduler, workers};
 use super::closing::Close;
 use super::commit::Committer;
-use super::commit::async_writes::{AsyncItems, Begun};
+use super::commit::async_writes::{AsyncItems, WriteStart};
 use super::commit::worker::CommitWork;
 use super::publish::Publisher;
 use super::recovery::Recovery;
@@ -29,11 +29,11 @@ impl Store {
         what: AsyncItems,
         until: Option<Until>,
         waker: &Waker,
-    ) -> Begun {
+    ) -> WriteStart {
         self.begin_write_with(what, until, waker, || {
-            let committer = Held::<Committer>::new(self);
+            let committer = StoreLayer::<Committer>::new(self);
             let work = CommitWork::new(committer.clone());
-            workers::spawn(Held::<Scheduler>::new(self), committer, "trine-commit", work)
+            workers::spawn(StoreLayer::<Scheduler>::new(self), committer, "trine-commit", work)
         })
     }
 }
@@ -72,21 +72,21 @@ impl std::fmt::Debug for Store {
 }
 
 /// A store as one of its layers, for a worker: it keeps the store open and gives access to that layer only.
-pub(super) struct Held<W>(Arc<Store>, PhantomData<fn() -> W>);
+pub(super) struct StoreLayer<W>(Arc<Store>, PhantomData<fn() -> W>);
 
-impl<W> Held<W> {
-    pub(super) fn new(store: &Arc<Store>) -> Held<W> {
-        Held(Arc::clone(store), PhantomData)
+impl<W> StoreLayer<W> {
+    pub(super) fn new(store: &Arc<Store>) -> StoreLayer<W> {
+        StoreLayer(Arc::clone(store), PhantomData)
     }
 }
 
-impl<W> Clone for Held<W> {
-    fn clone(&self) -> Held<W> {
-        Held::new(&self.0)
+impl<W> Clone for StoreLayer<W> {
+    fn clone(&self) -> StoreLayer<W> {
+        StoreLayer::new(&self.0)
     }
 }
 
-impl<W> Deref for Held<W>
+impl<W> Deref for StoreLayer<W>
 where
     Store: AsRef<W>,
 {

@@ -40,7 +40,7 @@ mod scan;
 mod tests;
 
 use crate::base::checksum::Context;
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::id::{FileKind, SEQUENCE_MAX, Sequence};
 
 use super::header::{FileHeader, PAGE_BYTES};
@@ -168,8 +168,8 @@ impl Slot {
     }
 
     fn decode(page: &[u8], uid: u64, index: usize) -> Result<Slot, Malformed> {
-        let checked = Reader::new(page).bytes(SLOT_CHECKED_BYTES, "the slot")?;
-        let mut reader = Reader::new(page);
+        let checked = ByteReader::new(page).bytes(SLOT_CHECKED_BYTES, "the slot")?;
+        let mut reader = ByteReader::new(page);
         let bytes = reader.u64("the slot's durable length")?;
         let chain = reader.u64("the slot's chain")?;
         let boot_id = reader.u128("the slot's boot id")?;
@@ -278,7 +278,7 @@ impl Framer {
 
     /// Like [`Framer::synced`], for a file with remains of a torn write behind its tail. The slot names no
     /// boot, so that a scan never takes those remains for later damage.
-    pub(crate) fn synced_before_remains(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
+    pub(crate) fn synced_before_failed_tail(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
         self.synced_under(up_to, 0)
     }
 

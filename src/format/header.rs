@@ -24,7 +24,7 @@
 //! which distinguishes a damaged magic from a file of another program ([`is_foreign`]).
 
 use crate::base::checksum::Context;
-use crate::base::codec::Reader;
+use crate::base::codec::ByteReader;
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 
@@ -79,10 +79,10 @@ impl FileHeader {
     /// `Unsupported` for another version or an unknown feature, else `Corrupt`.
     pub(crate) fn decode(file: FileName, bytes: &[u8], kind: FileKind) -> Result<FileHeader> {
         let malformed = |bad| Error::malformed(file, 0, bad);
-        let page = Reader::new(bytes).bytes(PAGE_BYTES, "the file header").map_err(malformed)?;
-        let mut reader = Reader::new(page);
+        let page = ByteReader::new(bytes).bytes(PAGE_BYTES, "the file header").map_err(malformed)?;
+        let mut reader = ByteReader::new(page);
         let magic = reader.bytes(MAGIC.len(), "the magic").map_err(malformed)?;
-        let checked = Reader::new(page).bytes(CHECKED_BYTES, "the file header").map_err(malformed)?;
+        let checked = ByteReader::new(page).bytes(CHECKED_BYTES, "the file header").map_err(malformed)?;
         let found_kind = reader.u8("the file kind").map_err(malformed)?;
         let reserved = reader.clone();
         reader.bytes(3, "reserved bytes").map_err(malformed)?;
@@ -157,7 +157,7 @@ pub(crate) fn is_foreign(bytes: &[u8]) -> bool {
 
 /// Whether the checksum is right if the magic is replaced by the right one.
 fn has_right_checksum(bytes: &[u8]) -> bool {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ByteReader::new(bytes);
     let mut fields = || {
         let checked = reader.bytes(CHECKED_BYTES, "the file header").ok()?;
         Some((checked, reader.u32("the header checksum").ok()?))

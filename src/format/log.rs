@@ -26,7 +26,7 @@
 //! Invariants: 1. a batch has at least one item; 2. item i of a record has sequence number first + i;
 //! partitions have no sequence numbers.
 
-use crate::base::codec::{Malformed, Reader, put_varint};
+use crate::base::codec::{ByteReader, Malformed, put_varint};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, KeyspaceId, PartitionId, TreeId, VALUE_BYTES_MAX};
 use crate::base::rule::PARTITION_NAME_BYTES_MAX;
 
@@ -82,15 +82,15 @@ pub(crate) fn put_item(out: &mut Vec<u8>, tree: TreeId, kind: ItemKind, key: &[u
 #[derive(Clone, Debug)]
 pub(crate) struct Items<'a> {
     /// All of the payload.
-    whole: Reader<'a>,
-    rest: Reader<'a>,
+    whole: ByteReader<'a>,
+    rest: ByteReader<'a>,
     count: u64,
 }
 
 impl<'a> Items<'a> {
     /// Checks the whole payload. Cost: one pass over the heads of the items.
     pub(crate) fn new(payload: &'a [u8]) -> Result<Items<'a>, Malformed> {
-        let mut reader = Reader::new(payload);
+        let mut reader = ByteReader::new(payload);
         while is_partition(&reader) {
             decode_partition(&mut reader)?;
         }
@@ -104,7 +104,7 @@ impl<'a> Items<'a> {
 
     /// The items of a payload of `count` items that [`put_item`] made. Checks nothing in advance.
     pub(crate) fn encoded(payload: &'a [u8], count: u64) -> Items<'a> {
-        let whole = Reader::new(payload);
+        let whole = ByteReader::new(payload);
         let mut rest = whole.clone();
         while is_partition(&rest) {
             decode_partition(&mut rest).expect(DECODED);
@@ -149,11 +149,11 @@ const DECODED: &str = "these bytes were decoded, or encoded, before";
 
 /// Whether the next entry creates a partition.
 #[inline]
-fn is_partition(reader: &Reader<'_>) -> bool {
+fn is_partition(reader: &ByteReader<'_>) -> bool {
     reader.peek(KIND_AT) == Some(PARTITION)
 }
 
-fn decode_partition<'a>(reader: &mut Reader<'a>) -> Result<MadePartition<'a>, Malformed> {
+fn decode_partition<'a>(reader: &mut ByteReader<'a>) -> Result<MadePartition<'a>, Malformed> {
     let tree = decode_tree(reader)?;
     reader.u8("the kind of an entry")?;
     let name_bytes =
@@ -162,7 +162,7 @@ fn decode_partition<'a>(reader: &mut Reader<'a>) -> Result<MadePartition<'a>, Ma
     Ok(MadePartition { tree, name })
 }
 
-fn decode_tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
+fn decode_tree(reader: &mut ByteReader<'_>) -> Result<TreeId, Malformed> {
     let mut id = |what| {
         let before = reader.clone();
         match reader.u32(what)? {
@@ -173,7 +173,7 @@ fn decode_tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
     Ok(TreeId { keyspace: KeyspaceId(id("the keyspace")?), partition: PartitionId(id("the partition")?) })
 }
 
-fn decode_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
+fn decode_item<'a>(reader: &mut ByteReader<'a>) -> Result<Item<'a>, Malformed> {
     let tree = decode_tree(reader)?;
     let before = reader.clone();
     let kind = reader.u8("the kind of item")?;

@@ -50,14 +50,14 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::base::codec::{Malformed, Reader, put_varint};
+use crate::base::codec::{ByteReader, Malformed, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
 use crate::base::place::NodeId;
 use crate::base::rule::Rule;
 
 use rules::{decode_rule, decode_short_name, encode_rule, encode_short_name};
-pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
+pub(crate) use state::{Inconsistent, Log, ManifestKeyspace, ManifestState, Table};
 
 use super::frames::FramePoint;
 use super::header::{FEATURE_HASHED, FEATURE_MADE_PARTITIONS, FEATURE_PARTITIONS};
@@ -118,7 +118,7 @@ impl Slice {
 
 /// One change of the state.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
+pub(crate) enum ManifestChange {
     Keyspace {
         id: KeyspaceId,
         kind: KeyspaceKind,
@@ -206,38 +206,38 @@ pub(crate) enum Change {
     },
 }
 
-impl Change {
+impl ManifestChange {
     /// Whether the change releases files or needs no space. A full disk must not prevent such a change.
     pub(crate) fn frees(&self) -> bool {
         match self {
-            Change::DropKeyspace { .. }
-            | Change::DropPartition { .. }
-            | Change::LogPromised { .. }
-            | Change::LogRemoved { .. }
-            | Change::SliceRemoved { .. }
-            | Change::TableRemoved { .. }
-            | Change::RetainFrom { .. }
-            | Change::Flushed { .. } => true,
-            Change::Keyspace { .. }
-            | Change::KeyspaceSettings { .. }
-            | Change::Partition { .. }
-            | Change::Log { .. }
-            | Change::Table { .. }
-            | Change::Slice { .. }
-            | Change::SliceMoved { .. }
-            | Change::PartitionRule { .. }
-            | Change::Ids { .. } => false,
+            ManifestChange::DropKeyspace { .. }
+            | ManifestChange::DropPartition { .. }
+            | ManifestChange::LogPromised { .. }
+            | ManifestChange::LogRemoved { .. }
+            | ManifestChange::SliceRemoved { .. }
+            | ManifestChange::TableRemoved { .. }
+            | ManifestChange::RetainFrom { .. }
+            | ManifestChange::Flushed { .. } => true,
+            ManifestChange::Keyspace { .. }
+            | ManifestChange::KeyspaceSettings { .. }
+            | ManifestChange::Partition { .. }
+            | ManifestChange::Log { .. }
+            | ManifestChange::Table { .. }
+            | ManifestChange::Slice { .. }
+            | ManifestChange::SliceMoved { .. }
+            | ManifestChange::PartitionRule { .. }
+            | ManifestChange::Ids { .. } => false,
         }
     }
 
     /// Feature bits that the change requires in the header of its manifest.
     pub(crate) fn features(&self) -> u64 {
         match self {
-            Change::PartitionRule { rule, .. } if rule.is_by_key() => {
+            ManifestChange::PartitionRule { rule, .. } if rule.is_by_key() => {
                 FEATURE_PARTITIONS | FEATURE_MADE_PARTITIONS
             }
-            Change::PartitionRule { .. } | Change::RetainFrom { .. } => FEATURE_PARTITIONS,
-            Change::Keyspace { kind: KeyspaceKind::Hashed, .. } => FEATURE_HASHED,
+            ManifestChange::PartitionRule { .. } | ManifestChange::RetainFrom { .. } => FEATURE_PARTITIONS,
+            ManifestChange::Keyspace { kind: KeyspaceKind::Hashed, .. } => FEATURE_HASHED,
             _ => 0,
         }
     }
@@ -270,12 +270,12 @@ mod tag {
 const UNBOUNDED: u64 = KEY_BYTES_MAX as u64 + 1;
 
 /// Bytes of the payload of one edit.
-pub(crate) fn edit_bytes(changes: &[Change]) -> u64 {
+pub(crate) fn edit_bytes(changes: &[ManifestChange]) -> u64 {
     encode_edit(0, changes).len() as u64
 }
 
 /// The payload of one edit; `chain` is the chain of all records before it.
-pub(crate) fn encode_edit(chain: u64, changes: &[Change]) -> Vec<u8> {
+pub(crate) fn encode_edit(chain: u64, changes: &[ManifestChange]) -> Vec<u8> {
     let mut out = chain.to_le_bytes().to_vec();
     for change in changes {
         encode_change(change, &mut out);
@@ -288,32 +288,34 @@ macro_rules! put {
     ($out:expr, $($number:expr),*) => {{ $($out.extend_from_slice(&$number.to_le_bytes());)* }};
 }
 
-fn encode_change(change: &Change, out: &mut Vec<u8>) {
+fn encode_change(change: &ManifestChange, out: &mut Vec<u8>) {
     match change {
-        Change::Keyspace { id, kind, name, settings } => {
+        ManifestChange::Keyspace { id, kind, name, settings } => {
             let name_bytes = u8::try_from(name.len()).expect("the name was checked when it was given");
             put!(out, tag::KEYSPACE, id.0, *kind as u8, name_bytes);
             out.extend_from_slice(name.as_bytes());
             encode_settings(settings, out);
         }
-        Change::KeyspaceSettings { id, settings } => {
+        ManifestChange::KeyspaceSettings { id, settings } => {
             put!(out, tag::KEYSPACE_SETTINGS, id.0);
             encode_settings(settings, out);
         }
-        Change::DropKeyspace { id } => put!(out, tag::DROP_KEYSPACE, id.0),
-        Change::Partition { id, keyspace, name } => {
+        ManifestChange::DropKeyspace { id } => put!(out, tag::DROP_KEYSPACE, id.0),
+        ManifestChange::Partition { id, keyspace, name } => {
             put!(out, tag::PARTITION, id.0, keyspace.0);
             put_varint(out, name.len() as u64);
             out.extend_from_slice(name);
         }
-        Change::DropPartition { id } => put!(out, tag::DROP_PARTITION, id.0),
-        Change::Log { number, path, uid, bytes } => put!(out, tag::LOG, number, path, uid, bytes),
-        Change::LogPromised { number, end } => put!(out, tag::LOG_PROMISED, number, end.bytes, end.chain),
-        Change::LogRemoved { number } => put!(out, tag::LOG_REMOVED, number),
-        Change::Table { number, path, uid, bytes, checksum } => {
+        ManifestChange::DropPartition { id } => put!(out, tag::DROP_PARTITION, id.0),
+        ManifestChange::Log { number, path, uid, bytes } => put!(out, tag::LOG, number, path, uid, bytes),
+        ManifestChange::LogPromised { number, end } => {
+            put!(out, tag::LOG_PROMISED, number, end.bytes, end.chain)
+        }
+        ManifestChange::LogRemoved { number } => put!(out, tag::LOG_REMOVED, number),
+        ManifestChange::Table { number, path, uid, bytes, checksum } => {
             put!(out, tag::TABLE, number, path, uid, bytes, checksum);
         }
-        Change::Slice { table, index, slice } => {
+        ManifestChange::Slice { table, index, slice } => {
             put!(out, tag::SLICE, table, index, slice.keyspace.0, slice.partition.0, slice.level);
             for number in [
                 slice.run,
@@ -332,22 +334,24 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             out.extend_from_slice(&slice.min_key);
             out.extend_from_slice(slice.max_key.as_deref().unwrap_or_default());
         }
-        Change::SliceMoved { table, index, level, run } => {
+        ManifestChange::SliceMoved { table, index, level, run } => {
             put!(out, tag::SLICE_MOVED, table, index, level);
             put_varint(out, *run);
         }
-        Change::SliceRemoved { table, index } => put!(out, tag::SLICE_REMOVED, table, index),
-        Change::TableRemoved { number } => put!(out, tag::TABLE_REMOVED, number),
-        Change::Ids { next_keyspace, next_partition } => put!(out, tag::IDS, next_keyspace, next_partition),
-        Change::Flushed { sequence } => {
+        ManifestChange::SliceRemoved { table, index } => put!(out, tag::SLICE_REMOVED, table, index),
+        ManifestChange::TableRemoved { number } => put!(out, tag::TABLE_REMOVED, number),
+        ManifestChange::Ids { next_keyspace, next_partition } => {
+            put!(out, tag::IDS, next_keyspace, next_partition)
+        }
+        ManifestChange::Flushed { sequence } => {
             put!(out, tag::FLUSHED);
             put_varint(out, *sequence);
         }
-        Change::PartitionRule { keyspace, rule } => {
+        ManifestChange::PartitionRule { keyspace, rule } => {
             put!(out, tag::PARTITION_RULE, keyspace.0);
             encode_rule(rule, out);
         }
-        Change::RetainFrom { keyspace, name } => {
+        ManifestChange::RetainFrom { keyspace, name } => {
             put!(out, tag::RETAIN_FROM, keyspace.0);
             encode_short_name(name, out);
         }
@@ -369,7 +373,7 @@ pub(crate) struct Changes<'a> {
     file: FileName,
     /// Offset of the payload in the file.
     base: u64,
-    reader: Reader<'a>,
+    reader: ByteReader<'a>,
     failed: bool,
 }
 
@@ -377,7 +381,7 @@ impl<'a> Changes<'a> {
     /// The changes of `payload`, at offset `base` of the manifest `file`. The scan that found the record has
     /// compared the chain.
     pub(crate) fn new(file: FileName, base: u64, payload: &'a [u8]) -> Result<Changes<'a>> {
-        let mut reader = Reader::new(payload);
+        let mut reader = ByteReader::new(payload);
         reader
             .u64("the chain")
             .and_then(
@@ -389,9 +393,9 @@ impl<'a> Changes<'a> {
 }
 
 impl Iterator for Changes<'_> {
-    type Item = Result<Change>;
+    type Item = Result<ManifestChange>;
 
-    fn next(&mut self) -> Option<Result<Change>> {
+    fn next(&mut self) -> Option<Result<ManifestChange>> {
         if self.failed || self.reader.remaining() == 0 {
             return None;
         }
@@ -419,25 +423,25 @@ impl From<Malformed> for Fault {
 
 type Decoded<T> = std::result::Result<T, Fault>;
 
-fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
+fn decode_change(reader: &mut ByteReader<'_>) -> Decoded<ManifestChange> {
     let before = reader.clone();
     let tag = reader.u8("the kind of change")?;
     Ok(match tag {
         tag::KEYSPACE => decode_keyspace(reader)?,
         tag::KEYSPACE_SETTINGS => {
-            Change::KeyspaceSettings { id: keyspace_id(reader)?, settings: decode_settings(reader)? }
+            ManifestChange::KeyspaceSettings { id: keyspace_id(reader)?, settings: decode_settings(reader)? }
         }
-        tag::DROP_KEYSPACE => Change::DropKeyspace { id: keyspace_id(reader)? },
+        tag::DROP_KEYSPACE => ManifestChange::DropKeyspace { id: keyspace_id(reader)? },
         tag::PARTITION => {
             let (id, keyspace) = (partition_id(reader)?, keyspace_id(reader)?);
             let name_bytes = reader.varint_up_to(KEY_BYTES_MAX as u64, "the partition's name length")?;
             let name = reader.bytes(name_bytes as usize, "the partition's name")?;
-            Change::Partition { id, keyspace, name: name.into() }
+            ManifestChange::Partition { id, keyspace, name: name.into() }
         }
-        tag::DROP_PARTITION => Change::DropPartition { id: partition_id(reader)? },
+        tag::DROP_PARTITION => ManifestChange::DropPartition { id: partition_id(reader)? },
         tag::LOG => {
             let (number, path) = (file_number(reader)?, reader.u16("the log's path")?);
-            Change::Log {
+            ManifestChange::Log {
                 number,
                 path,
                 uid: reader.u64("the log's uid")?,
@@ -447,10 +451,10 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
         tag::LOG_PROMISED => {
             let number = file_number(reader)?;
             let (bytes, chain) = (reader.u64("the promised length")?, reader.u64("the promised chain")?);
-            Change::LogPromised { number, end: FramePoint { bytes, chain } }
+            ManifestChange::LogPromised { number, end: FramePoint { bytes, chain } }
         }
-        tag::LOG_REMOVED => Change::LogRemoved { number: file_number(reader)? },
-        tag::TABLE => Change::Table {
+        tag::LOG_REMOVED => ManifestChange::LogRemoved { number: file_number(reader)? },
+        tag::TABLE => ManifestChange::Table {
             number: file_number(reader)?,
             path: reader.u16("the table's path")?,
             uid: reader.u64("the table's uid")?,
@@ -461,25 +465,25 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
         tag::SLICE_MOVED => {
             let (table, index) = slice_place(reader)?;
             let level = reader.u8("the slice's level")?;
-            Change::SliceMoved { table, index, level, run: reader.varint("the slice's run")? }
+            ManifestChange::SliceMoved { table, index, level, run: reader.varint("the slice's run")? }
         }
         tag::SLICE_REMOVED => {
             let (table, index) = slice_place(reader)?;
-            Change::SliceRemoved { table, index }
+            ManifestChange::SliceRemoved { table, index }
         }
-        tag::IDS => Change::Ids {
+        tag::IDS => ManifestChange::Ids {
             next_keyspace: reader.u32("the next keyspace")?,
             next_partition: reader.u32("the next partition")?,
         },
         tag::FLUSHED => {
-            Change::Flushed { sequence: reader.varint_up_to(SEQUENCE_MAX, "the flushed sequence")? }
+            ManifestChange::Flushed { sequence: reader.varint_up_to(SEQUENCE_MAX, "the flushed sequence")? }
         }
-        tag::TABLE_REMOVED => Change::TableRemoved { number: file_number(reader)? },
+        tag::TABLE_REMOVED => ManifestChange::TableRemoved { number: file_number(reader)? },
         tag::PARTITION_RULE => {
-            Change::PartitionRule { keyspace: keyspace_id(reader)?, rule: decode_rule(reader)? }
+            ManifestChange::PartitionRule { keyspace: keyspace_id(reader)?, rule: decode_rule(reader)? }
         }
         tag::RETAIN_FROM => {
-            Change::RetainFrom { keyspace: keyspace_id(reader)?, name: decode_short_name(reader)? }
+            ManifestChange::RetainFrom { keyspace: keyspace_id(reader)?, name: decode_short_name(reader)? }
         }
         tag::RESERVED_FIRST..=tag::RESERVED_LAST => {
             return Err(Fault::Unsupported(format!("a change of kind {tag} in the manifest")));
@@ -490,7 +494,7 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
     })
 }
 
-fn decode_keyspace(reader: &mut Reader<'_>) -> Decoded<Change> {
+fn decode_keyspace(reader: &mut ByteReader<'_>) -> Decoded<ManifestChange> {
     let id = keyspace_id(reader)?;
     let before = reader.clone();
     let kind = match reader.u8("the kind of keyspace")? {
@@ -513,10 +517,10 @@ fn decode_keyspace(reader: &mut Reader<'_>) -> Decoded<Change> {
     let name = std::str::from_utf8(name).map_err(|bad| {
         before.malformed("the keyspace's name", name.len() as u64, bad.valid_up_to() as u64)
     })?;
-    Ok(Change::Keyspace { id, kind, name: name.to_owned(), settings: decode_settings(reader)? })
+    Ok(ManifestChange::Keyspace { id, kind, name: name.to_owned(), settings: decode_settings(reader)? })
 }
 
-fn decode_settings(reader: &mut Reader<'_>) -> Decoded<Settings> {
+fn decode_settings(reader: &mut ByteReader<'_>) -> Decoded<Settings> {
     let count = reader.varint_up_to(u16::MAX.into(), "the number of settings")?;
     let mut settings = Settings::new();
     for _ in 0..count {
@@ -531,7 +535,7 @@ fn decode_settings(reader: &mut Reader<'_>) -> Decoded<Settings> {
     Ok(settings)
 }
 
-fn decode_slice(reader: &mut Reader<'_>) -> Decoded<Change> {
+fn decode_slice(reader: &mut ByteReader<'_>) -> Decoded<ManifestChange> {
     let (table, index) = slice_place(reader)?;
     let (keyspace, partition) = (keyspace_id(reader)?, partition_id(reader)?);
     let level = reader.u8("the slice's level")?;
@@ -578,14 +582,14 @@ fn decode_slice(reader: &mut Reader<'_>) -> Decoded<Change> {
         min_key,
         max_key,
     };
-    Ok(Change::Slice { table, index, slice })
+    Ok(ManifestChange::Slice { table, index, slice })
 }
 
-fn slice_place(reader: &mut Reader<'_>) -> Decoded<(u64, u32)> {
+fn slice_place(reader: &mut ByteReader<'_>) -> Decoded<(u64, u32)> {
     Ok((file_number(reader)?, reader.u32("the slice's index")?))
 }
 
-fn file_number(reader: &mut Reader<'_>) -> Decoded<u64> {
+fn file_number(reader: &mut ByteReader<'_>) -> Decoded<u64> {
     let before = reader.clone();
     match reader.u64("a file's number")? {
         0 => Err(before.malformed("a file's number", 1, 0).into()),
@@ -593,7 +597,7 @@ fn file_number(reader: &mut Reader<'_>) -> Decoded<u64> {
     }
 }
 
-fn keyspace_id(reader: &mut Reader<'_>) -> Decoded<KeyspaceId> {
+fn keyspace_id(reader: &mut ByteReader<'_>) -> Decoded<KeyspaceId> {
     let before = reader.clone();
     match KeyspaceId(reader.u32("a keyspace's id")?) {
         id if id.number() == 0 => Err(before.malformed("a keyspace's id", 1, 0).into()),
@@ -601,7 +605,7 @@ fn keyspace_id(reader: &mut Reader<'_>) -> Decoded<KeyspaceId> {
     }
 }
 
-fn partition_id(reader: &mut Reader<'_>) -> Decoded<PartitionId> {
+fn partition_id(reader: &mut ByteReader<'_>) -> Decoded<PartitionId> {
     let before = reader.clone();
     match reader.u32("a partition's id")? {
         0 => Err(before.malformed("a partition's id", 1, 0).into()),

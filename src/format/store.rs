@@ -24,7 +24,7 @@
 //! durable in one slot before the other is written; 2. two good slots of one turn are equal.
 
 use crate::base::checksum::Context;
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Live {
 
 /// A STORE that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundStore {
     /// Uid of STORE itself.
     pub(crate) uid: u64,
     pub(crate) live: Live,
@@ -105,8 +105,8 @@ impl Live {
     }
 
     fn decode(page: &[u8], uid: u64, slot: usize) -> std::result::Result<Live, Malformed> {
-        let checked = Reader::new(page).bytes(SLOT_CHECKED_BYTES, "the slot")?;
-        let mut reader = Reader::new(page);
+        let checked = ByteReader::new(page).bytes(SLOT_CHECKED_BYTES, "the slot")?;
+        let mut reader = ByteReader::new(page);
         let turn = reader.u64("the slot's turn")?;
         let store_id = reader.u128("the store id")?;
         let hash_secret = reader.bytes(16, "the hash secret")?;
@@ -152,7 +152,7 @@ pub(crate) fn encode(uid: u64, live: &Live) -> Vec<u8> {
 /// # Errors
 /// `Corrupt` if no slot is good or the slots contradict each other; `Corrupt` or `Unsupported` as in
 /// [`FileHeader::decode`].
-pub(crate) fn decode(bytes: &[u8]) -> Result<Found> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<FoundStore> {
     let file = FileName::STORE;
     let header = FileHeader::decode(file, bytes, FileKind::Store)?;
     if bytes.len() != STORE_BYTES {
@@ -183,7 +183,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Found> {
         let at = SLOT_OFFSETS[slot] + 8;
         return Err(Error::corrupt(file, at, "the store id", "as in the header", "different"));
     }
-    Ok(Found { uid: header.uid, live, slot, unequal })
+    Ok(FoundStore { uid: header.uid, live, slot, unequal })
 }
 
 #[cfg(test)]
@@ -250,11 +250,11 @@ mod tests {
     fn the_larger_turn_is_live() {
         let (old, new) = (live(), Live { turn: 4, next_file_number: 2049, ..live() });
         let found = decode(&pair(&old, &old)).expect("decodes");
-        assert_eq!(found, Found { uid: UID, live: old.clone(), slot: 0, unequal: false });
+        assert_eq!(found, FoundStore { uid: UID, live: old.clone(), slot: 0, unequal: false });
         let found = decode(&pair(&new, &old)).expect("decodes");
-        assert_eq!(found, Found { uid: UID, live: new.clone(), slot: 0, unequal: true });
+        assert_eq!(found, FoundStore { uid: UID, live: new.clone(), slot: 0, unequal: true });
         let found = decode(&pair(&old, &new)).expect("decodes");
-        assert_eq!(found, Found { uid: UID, live: new, slot: 1, unequal: true });
+        assert_eq!(found, FoundStore { uid: UID, live: new, slot: 1, unequal: true });
     }
 
     /// Any single flipped bit, and any single destroyed slot, is an error or changes nothing.

@@ -18,7 +18,7 @@
 //! does not decode, such as the zeros of a new store, or that names another log, is ignored.
 
 use crate::base::checksum::Context;
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 
 use super::frames::FramePoint;
 use super::header::PAGE_BYTES;
@@ -53,8 +53,8 @@ impl Witness {
     }
 
     pub(crate) fn decode(page: &[u8]) -> Result<Witness, Malformed> {
-        let checked = Reader::new(page).bytes(WITNESS_CHECKED_BYTES, "the witness")?;
-        let mut reader = Reader::new(page);
+        let checked = ByteReader::new(page).bytes(WITNESS_CHECKED_BYTES, "the witness")?;
+        let mut reader = ByteReader::new(page);
         let uid = reader.u64("the log of the witness")?;
         let bytes = reader.u64("the durable length of the witness")?;
         let chain = reader.u64("the chain of the witness")?;

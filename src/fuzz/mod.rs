@@ -18,7 +18,7 @@ use crate::base::step::BlockKind;
 use crate::format::frames::{Expected, RECORDS_FROM, SLOT_CHECKED_BYTES, every_record, scan};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::{Items, put_item, put_partition};
-use crate::format::manifest::{Changes, State, encode_edit};
+use crate::format::manifest::{Changes, ManifestState, encode_edit};
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::filter::column::{COLUMN_RUNS_MAX, ColumnPage, ColumnShape};
 use crate::format::table::filter::{FilterKind, FilterShape};
@@ -115,7 +115,7 @@ pub fn log(bytes: &[u8], mode: Mode) {
 pub fn manifest(bytes: &[u8], mode: Mode) {
     let file = whole(bytes, FileKind::Manifest, SLOT_BYTES, mode);
     let name = FileName::new(FileKind::Manifest, 1);
-    let mut state = Some(State::default());
+    let mut state = Some(ManifestState::default());
     framed(&file, FileKind::Manifest, |payload, is_in_order| {
         let Ok(changes) = Changes::new(name, RECORDS_FROM, payload) else { return };
         let Ok(changes) = changes.collect::<Result<Vec<_>, _>>() else { return };
@@ -130,7 +130,7 @@ pub fn manifest(bytes: &[u8], mode: Mode) {
         }
     });
     let Some(state) = state else { return };
-    let mut again = State::default();
+    let mut again = ManifestState::default();
     again.apply_edit(&state.snapshot()).expect("a snapshot of a sound state is sound");
     assert!(again == state, "a state comes back the same from its snapshot");
 }
@@ -140,11 +140,12 @@ fn framed(bytes: &[u8], kind: FileKind, mut record: impl FnMut(&[u8], bool)) {
     let file = FileName::new(kind, 1);
     let Ok(header) = FileHeader::decode(file, bytes, kind) else { return };
     let length = bytes.len() as u64;
-    let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id: BOOT_ID };
+    let expected =
+        Expected { file, header, bytes: length, recorded_end: None, witness: None, boot_id: BOOT_ID };
     if let Ok(found) = scan(&expected, bytes) {
         found.records().for_each(|one| record(one.payload, true));
-        let promised = Expected { promise: Some(found.end), ..expected };
-        assert!(scan(&promised, bytes).is_ok(), "where it ends it may be promised to end");
+        let recorded = Expected { recorded_end: Some(found.end), ..expected };
+        assert!(scan(&recorded, bytes).is_ok(), "where it ends it may be promised to end");
         let witness = Some(Witness { uid: header.uid, durable: found.end, boot_id: 0 });
         let witnessed = scan(&Expected { witness, ..expected }, bytes).expect("so far it may be durable");
         assert_eq!(witnessed.durable_to, found.end.bytes, "the witness is believed");

@@ -7,7 +7,7 @@ use crate::base::id::{FileKind, FileName};
 use crate::base::step::BlockKind;
 use crate::format::frames::{self, FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, RecordKind};
 use crate::format::header::{self, PAGE_BYTES};
-use crate::format::manifest::{Change, Changes, encode_edit};
+use crate::format::manifest::{Changes, ManifestChange, encode_edit};
 use crate::format::store;
 use crate::format::table::footer::{Footer, Span, decode_tail};
 use crate::format::table::ranges::claimed_bytes;
@@ -106,7 +106,7 @@ fn name_tables(payload: &mut [u8], tables: &BTreeMap<u64, u32>) {
     let Ok(changes) = Changes::new(file, 0, payload) else { return };
     let Ok(mut changes) = changes.collect::<Result<Vec<_>, _>>() else { return };
     for change in &mut changes {
-        if let Change::Table { number, checksum, .. } = change {
+        if let ManifestChange::Table { number, checksum, .. } = change {
             *checksum = tables.get(number).copied().unwrap_or(*checksum);
         }
     }

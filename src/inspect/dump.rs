@@ -13,7 +13,7 @@ use crate::format::frames::{
 };
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::Items;
-use crate::format::manifest::{Change, Changes};
+use crate::format::manifest::{Changes, ManifestChange};
 use crate::format::store::Live;
 use crate::format::witness::{WITNESS_OFFSET, Witness};
 use crate::io::storage::{Storage, read_whole};
@@ -254,13 +254,13 @@ impl Dump<'_> {
     }
 }
 
-fn says(change: &Change) -> String {
+fn says(change: &ManifestChange) -> String {
     let (table, index, slice) = match change {
-        Change::Slice { table, index, slice } => (table, index, slice),
-        Change::Partition { id, keyspace, name } => {
+        ManifestChange::Slice { table, index, slice } => (table, index, slice),
+        ManifestChange::Partition { id, keyspace, name } => {
             return format!("Partition {} of keyspace {}: {}", id.0, keyspace.0, name.escape_ascii());
         }
-        Change::PartitionRule { keyspace, rule } => {
+        ManifestChange::PartitionRule { keyspace, rule } => {
             return format!("PartitionRule of keyspace {}: {rule}", keyspace.0);
         }
         other => return format!("{other:?}"),

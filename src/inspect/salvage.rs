@@ -24,8 +24,8 @@ use std::path::Path;
 use crate::base::error::{Error, Result};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
-use crate::engine::{Env, Mode, OpenOptions, Store};
-use crate::io::storage::Entry;
+use crate::engine::{Env, OpenMode, OpenOptions, Store};
+use crate::io::storage::DirectoryEntry;
 
 use copy::Copy;
 use survey::Survey;
@@ -217,15 +217,15 @@ fn salvage_locked(
         && let Some(found) = to.storage.list()?.into_iter().next()
     {
         let found = match found {
-            Entry::Ours(file) => file.to_string(),
-            Entry::Foreign(name) => name,
+            DirectoryEntry::Ours(file) => file.to_string(),
+            DirectoryEntry::Foreign(name) => name,
         };
         return Err(Error::Foreign { path: to.storage.path(), found });
     }
     let survey = Survey::new(&*from.storage)?;
     // Hashed keyspaces are ordered by hash, so the new store uses the same hash secret.
     let hash_secret = survey.hash_secret;
-    let options = OpenOptions { hash_secret, ..OpenOptions::new(settings, Mode::CreateIfMissing) };
+    let options = OpenOptions { hash_secret, ..OpenOptions::new(settings, OpenMode::CreateIfMissing) };
     let target = Store::open(to, options)?;
     let mut salvaged = Salvaged { report, ..Salvaged::default() };
     let done = copied((from, &survey), &target, progress, &mut salvaged);

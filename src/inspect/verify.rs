@@ -16,8 +16,8 @@ use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
 use crate::engine::open::recover;
 use crate::engine::open::unnamed::{self, Beside};
-use crate::engine::{Env, Mode, Store};
-use crate::format::manifest::State;
+use crate::engine::{Env, OpenMode, Store};
+use crate::format::manifest::ManifestState;
 use crate::format::store::Live;
 use crate::io::storage::{LockMode, Storage};
 use crate::levels::manifest::ManifestFile;
@@ -210,7 +210,7 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
     }
     let mut state = moment.state;
     // Writers append to the log in use, so a read of it may be torn.
-    state.logs.retain(|_, log| log.promise.is_some());
+    state.logs.retain(|_, log| log.recorded_end.is_some());
     check.tables(&state, &moment.live)?;
     check.logs((&state, None), &moment.live, |number| store.names_log(number))?;
     drop(moment.point);
@@ -220,7 +220,7 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
 /// Locks out writers. Without a LOCK file there is no writer, and there was none since the files were copied
 /// here. LOCK is not created, because a check changes no file.
 pub(super) fn lock(env: &Env) -> Result<()> {
-    recover::prepare(env, Mode::ReadOnly)?;
+    recover::prepare(env, OpenMode::ReadOnly)?;
     match env.storage.length(FileName::LOCK)? {
         Some(_) => env.storage.lock(LockMode::Shared),
         None => Ok(()),
@@ -254,7 +254,7 @@ impl<'c> Check<'c> {
         self.logs((&state, Some(&manifest)), &live, |_| true)
     }
 
-    fn tables(&mut self, state: &State, live: &Live) -> Result<()> {
+    fn tables(&mut self, state: &ManifestState, live: &Live) -> Result<()> {
         let files = state.logs.values().map(|log| log.bytes);
         let files = files.chain(state.tables.values().map(|table| table.bytes));
         self.total_bytes = files.fold(0, u64::saturating_add);
@@ -298,7 +298,7 @@ impl<'c> Check<'c> {
     /// `is_named`: whether the store still names the log when damage is found in it.
     fn logs(
         &mut self,
-        (state, manifest): (&State, Option<&ManifestFile>),
+        (state, manifest): (&ManifestState, Option<&ManifestFile>),
         live: &Live,
         is_named: impl Fn(u64) -> bool,
     ) -> Result<()> {
@@ -366,7 +366,7 @@ fn of_file(file: FileName, error: Error) -> Corrupt {
 }
 
 /// The risk to stored keys between bounds.
-fn keys_at_risk(state: &State, tree: TreeId, (from, to): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> AtRisk {
+fn keys_at_risk(state: &ManifestState, tree: TreeId, (from, to): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> AtRisk {
     let keyspace = name(state, tree);
     if !tree.keyspace.is_hashed() {
         return AtRisk::Keys { keyspace, from, to };
@@ -380,7 +380,7 @@ fn keys_at_risk(state: &State, tree: TreeId, (from, to): (Bound<Vec<u8>>, Bound<
     AtRisk::HashedKeys { keyspace, per_million: part_between(end(&from), end(&to)) }
 }
 
-fn name(state: &State, tree: TreeId) -> String {
+fn name(state: &ManifestState, tree: TreeId) -> String {
     let Some(keyspace) = state.keyspaces.get(&tree.keyspace) else { return String::new() };
     match state.partitions.get(&tree.partition) {
         Some(partition) if keyspace.rule.is_some() => partition_name(&keyspace.name, &partition.name),

@@ -24,7 +24,7 @@ use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use super::reader::{Reader, ReaderKind};
 #[cfg(feature = "lab")]
 use super::storage::Mapped;
-use super::storage::{Entry, LockMode, Storage, StorageCounts};
+use super::storage::{DirectoryEntry, LockMode, Storage, StorageCounts};
 
 /// One file of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -131,7 +131,7 @@ impl Storage for FileLedger {
         self.storage.is_forked()
     }
 
-    fn list(&self) -> Result<Vec<Entry>> {
+    fn list(&self) -> Result<Vec<DirectoryEntry>> {
         self.storage.list()
     }
 

@@ -54,7 +54,7 @@ pub(crate) struct Quantum {
 
 /// Whether merges yield to busy readers or run without the limit of the debt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Haste {
+pub(crate) enum Urgency {
     No,
     /// Readers keep the device busy.
     Yielding,
@@ -67,12 +67,12 @@ pub(crate) enum Haste {
 pub(crate) struct Pacer {
     /// Bytes a second; 0: no cap.
     cap: u64,
-    state: Mutex<State>,
+    state: Mutex<PacerState>,
     paced_bytes: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct PacerState {
     /// Time until which the cap is used up.
     capped_ns: u64,
     debt: Debt,
@@ -82,13 +82,13 @@ struct State {
     interval_ns: u64,
 }
 
-impl State {
+impl PacerState {
     /// Rate that the debt asks for; `None`: no limit.
-    fn rate(&self, now_ns: u64, haste: Haste) -> Option<u64> {
-        let (thirds, least) = match haste {
-            Haste::No => (8, RATE_MIN),
-            Haste::Yielding => (6, RATE_MIN_YIELDING),
-            Haste::Awaited => return None,
+    fn rate(&self, now_ns: u64, urgency: Urgency) -> Option<u64> {
+        let (thirds, least) = match urgency {
+            Urgency::No => (8, RATE_MIN),
+            Urgency::Yielding => (6, RATE_MIN_YIELDING),
+            Urgency::Awaited => return None,
         };
         if self.debt.flushes_left == 0 {
             return None;
@@ -137,10 +137,10 @@ impl Pacer {
     }
 
     /// Time at which the next quantum after `last` is due; in the past if it is due at once.
-    pub(crate) fn due_ns(&self, now_ns: u64, last: Quantum, haste: Haste) -> u64 {
+    pub(crate) fn due_ns(&self, now_ns: u64, last: Quantum, urgency: Urgency) -> u64 {
         let state = *self.state.lock();
         let by_cap_ns = if self.cap > 0 { state.capped_ns } else { 0 };
-        match state.rate(now_ns, haste) {
+        match state.rate(now_ns, urgency) {
             Some(rate) => by_cap_ns.max(last.began_ns.saturating_add(time_ns(last.bytes, rate))),
             None => by_cap_ns,
         }
@@ -157,8 +157,8 @@ impl Pacer {
     }
 
     /// Current limit of reads and writes by merges, in bytes per second; 0: no limit.
-    pub(crate) fn rate(&self, now_ns: u64, haste: Haste) -> u64 {
-        let by_debt = self.state.lock().rate(now_ns, haste);
+    pub(crate) fn rate(&self, now_ns: u64, urgency: Urgency) -> u64 {
+        let by_debt = self.state.lock().rate(now_ns, urgency);
         let cap = Some(self.cap).filter(|cap| *cap > 0);
         by_debt.into_iter().chain(cap).min().unwrap_or(0)
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn the_rate_follows_the_debt() {
         let pacer = pacer(0, 300 * MIB, 2);
-        let rate = |now_s: u64| pacer.rate(now_s * SECOND_NS, Haste::No);
+        let rate = |now_s: u64| pacer.rate(now_s * SECOND_NS, Urgency::No);
         assert_eq!(rate(0), RATE_MIN);
         pacer.flushed(5 * SECOND_NS, 0);
         pacer.flushed(15 * SECOND_NS, 0);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(rate(15), 80 * MIB);
         pacer.set_debt(Debt { bytes: 600 * MIB, flushes_left: 1 });
         assert_eq!(rate(15), 160 * MIB);
-        assert_eq!(pacer.rate(15 * SECOND_NS, Haste::Awaited), 0);
+        assert_eq!(pacer.rate(15 * SECOND_NS, Urgency::Awaited), 0);
         // No flush comes any more: the rate falls to the minimum and stays there.
         assert_eq!(rate(1_000_000), RATE_MIN);
         pacer.set_debt(Debt { bytes: 600 * MIB, flushes_left: 0 });
@@ -215,14 +215,14 @@ mod tests {
     #[test]
     fn merges_yield_to_readers() {
         let pacer = pacer(0, 300 * MIB, 1);
-        let rate = |now_s: u64| pacer.rate(now_s * SECOND_NS, Haste::Yielding);
+        let rate = |now_s: u64| pacer.rate(now_s * SECOND_NS, Urgency::Yielding);
         assert_eq!(rate(0), RATE_MIN_YIELDING);
         pacer.flushed(5 * SECOND_NS, 0);
         pacer.flushed(15 * SECOND_NS, 0);
         assert_eq!(rate(15), 60 * MIB);
         assert_eq!(rate(1_000_000), RATE_MIN_YIELDING);
         let last = Quantum { began_ns: 0, bytes: 60 * MIB };
-        assert_eq!(pacer.due_ns(15 * SECOND_NS, last, Haste::Yielding), SECOND_NS);
+        assert_eq!(pacer.due_ns(15 * SECOND_NS, last, Urgency::Yielding), SECOND_NS);
         pacer.set_debt(Debt { bytes: 300 * MIB, flushes_left: 0 });
         assert_eq!(rate(15), 0);
     }
@@ -232,10 +232,10 @@ mod tests {
     fn quanta_take_their_time() {
         let paced = pacer(0, 0, 1);
         let last = Quantum { began_ns: 500, bytes: 2 * RATE_MIN };
-        assert_eq!(paced.due_ns(600, last, Haste::No), 500 + 2 * SECOND_NS);
-        assert_eq!(paced.due_ns(600, last, Haste::Awaited), 0);
-        assert_eq!(pacer(0, 0, 0).due_ns(600, last, Haste::No), 0);
-        assert_eq!(Pacer::new(0).due_ns(600, Quantum::default(), Haste::No), 0);
+        assert_eq!(paced.due_ns(600, last, Urgency::No), 500 + 2 * SECOND_NS);
+        assert_eq!(paced.due_ns(600, last, Urgency::Awaited), 0);
+        assert_eq!(pacer(0, 0, 0).due_ns(600, last, Urgency::No), 0);
+        assert_eq!(Pacer::new(0).due_ns(600, Quantum::default(), Urgency::No), 0);
     }
 
     /// Merges obey the cap at any debt, also when a caller waits for them. Bytes of flushes count, for a
@@ -243,17 +243,17 @@ mod tests {
     #[test]
     fn merges_keep_to_the_cap() {
         let pacer = pacer(MIB, 0, 0);
-        assert_eq!(pacer.rate(0, Haste::Awaited), MIB);
+        assert_eq!(pacer.rate(0, Urgency::Awaited), MIB);
         let (mut now_ns, mut done) = (10 * SECOND_NS, 0);
         while now_ns < 20 * SECOND_NS {
             let quantum = Quantum { began_ns: now_ns, bytes: 100_000 };
             pacer.merged(quantum);
             done += quantum.bytes;
-            now_ns = now_ns.max(pacer.due_ns(now_ns, quantum, Haste::Awaited));
+            now_ns = now_ns.max(pacer.due_ns(now_ns, quantum, Urgency::Awaited));
         }
         let most = 10 * MIB + MIB / 20 + 100_000;
         assert!((10 * MIB..=most).contains(&done), "{done}");
-        let due_ns = |now_ns| pacer.due_ns(now_ns, Quantum::default(), Haste::No);
+        let due_ns = |now_ns| pacer.due_ns(now_ns, Quantum::default(), Urgency::No);
         pacer.flushed(30 * SECOND_NS, MIB / 2);
         assert_eq!(due_ns(30 * SECOND_NS), 30 * SECOND_NS - BURST_NS + SECOND_NS / 2);
         pacer.flushed(30 * SECOND_NS, 100 * MIB);
@@ -263,7 +263,7 @@ mod tests {
         // Without a cap no account is kept.
         let free = Pacer::new(0);
         free.flushed(1, u64::MAX);
-        assert_eq!(free.due_ns(1, Quantum::default(), Haste::No), 0);
+        assert_eq!(free.due_ns(1, Quantum::default(), Urgency::No), 0);
     }
 
     /// The bytes of quanta followed by a wait are counted.

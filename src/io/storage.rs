@@ -31,7 +31,7 @@ pub(crate) enum LockMode {
 
 /// One entry of a store's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum DirectoryEntry {
     Ours(FileName),
     /// A name that is not of a store's file; left alone.
     Foreign(String),
@@ -80,7 +80,7 @@ pub(crate) trait Storage: Send + Sync {
     }
 
     /// All entries of the directory, in no order.
-    fn list(&self) -> Result<Vec<Entry>>;
+    fn list(&self) -> Result<Vec<DirectoryEntry>>;
 
     /// Makes an empty file (mode 0600). It must not exist.
     fn create(&self, file: FileName) -> Result<()>;

@@ -12,7 +12,7 @@ use crate::base::sync::Arc;
 use super::os::{DirectIo, FileUse, OsStorage, ReadWith};
 use super::reader::{Completed, ReaderKind, Request, Target};
 use super::sim::{SimDisk, SimRng};
-use super::storage::{Entry, LockMode, Storage, read_whole};
+use super::storage::{DirectoryEntry, LockMode, Storage, read_whole};
 
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
 const TABLE: FileName = FileName { kind: FileKind::Table, number: 0x2a, path: 0 };
@@ -190,12 +190,15 @@ fn names_come_and_go() {
         storage.create(LOG).unwrap();
         assert!(exists(storage.rename(LOG, other).unwrap_err()));
         assert_eq!(read_all(storage, other), b"logged");
-        assert_eq!(names(storage), [format!("{:?}", Entry::Ours(LOG)), format!("{:?}", Entry::Ours(other))]);
+        assert_eq!(
+            names(storage),
+            [format!("{:?}", DirectoryEntry::Ours(LOG)), format!("{:?}", DirectoryEntry::Ours(other))]
+        );
 
         storage.remove(other).unwrap();
         storage.remove(other).unwrap();
         assert!(missing(storage.read(other, 0, &mut [0]).unwrap_err()));
-        assert_eq!(names(storage), [format!("{:?}", Entry::Ours(LOG))]);
+        assert_eq!(names(storage), [format!("{:?}", DirectoryEntry::Ours(LOG))]);
         storage.sync_directory().unwrap();
     });
 }

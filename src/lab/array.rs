@@ -1,8 +1,9 @@
 //! One array on disk: written once, in one file or with keys and values apart, then searched and streamed.
 //!
-//! It does not know its component. A record of keys is {key, kind u8}, a record of values {value}; in one
-//! file both are one record. A sorted array is searched by halves, page by page, from its fences if it has
-//! some; an appended one from its end, page by page. Immutable; any thread may search.
+//! An array does not know its component. A key record is {key, kind u8}, a value record {value}; an array in
+//! one file has both in one record. A search of a sorted array is a binary search over pages, narrowed by the
+//! fences if there are any. A search of an appended array reads page by page from the end. An array is
+//! immutable; any thread may search it.
 //!
 //! Invariants: 1. a sorted array holds a key once, in order; 2. `least` and `greatest` are its bounds; 3.
 //! fences, where there are any, are the first key of each page of keys.
@@ -13,27 +14,27 @@ use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
-use crate::merge::{Item, Source};
+use crate::merge::{MergeItem, MergeSource};
 
-use super::filter::{Bloom, Hashed};
-use super::knobs::Layout;
-use super::memory::{Items, Lengths};
-use super::pages::{Buffer, PageFile, PageWriter, Reader, STREAM_PAGES, array_name};
+use super::filter::{Bloom, FilterHash};
+use super::knobs::ItemOrder;
+use super::memory::{ItemList, Lengths};
+use super::pages::{Buffer, PageFile, PageReader, PageWriter, STREAM_PAGES, array_name};
 
-/// What metadata keeps of an array.
+/// The metadata record's entry for an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ArrayMeta {
-    pub(super) layout: Layout,
+    pub(super) layout: ItemOrder,
     pub(super) count: u64,
-    /// Number and uid of the file of keys, or of everything.
+    /// Number and uid of the file of keys, or of the only file.
     pub(super) keys: (u64, u64),
-    /// Of the file of values, where they are apart.
+    /// Number and uid of the file of values, if values have a file of their own.
     pub(super) values: Option<(u64, u64)>,
     pub(super) least: Vec<u8>,
     pub(super) greatest: Vec<u8>,
 }
 
-/// See the module.
+/// An open array; see the module.
 #[derive(Debug)]
 pub(super) struct Array {
     pub(super) meta: ArrayMeta,
@@ -43,34 +44,34 @@ pub(super) struct Array {
     fences: Option<Vec<u8>>,
 }
 
-/// An item that was found; its value only if it was asked for.
+/// An item that a search found. The value is empty unless the search asked for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct ArrayItem {
     pub(super) kind: ItemKind,
     pub(super) value: Vec<u8>,
 }
 
-/// Whether a search is to bring the value.
+/// Whether a search returns the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Want {
     Value,
     Presence,
 }
 
-/// How a search ended.
+/// The result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Searched {
-    Found(Found),
+    Found(ArrayItem),
     Missing,
-    /// Told to stop: the answer no longer matters.
+    /// The caller's `stop` ended the search.
     Stopped,
 }
 
-/// How a new array is to be.
+/// Layout and options of a new array.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct ArrayShape {
     pub(super) lengths: Lengths,
-    pub(super) layout: Layout,
+    pub(super) layout: ItemOrder,
     pub(super) columns: bool,
     pub(super) fences: bool,
     pub(super) map: bool,
@@ -81,23 +82,24 @@ impl Array {
         let apart = meta.values.is_some();
         let record_bytes = lengths.key_bytes + 1 + if apart { 0 } else { lengths.value_bytes };
         let keys = PageFile::new(array_name(meta.keys.0), meta.keys.1, record_bytes);
-        // A file of no bytes a record would have no pages: values of length 0 take one.
+        // A record of 0 bytes is not possible, so a value of length 0 takes one byte.
         let values = meta
             .values
             .map(|(number, uid)| PageFile::new(array_name(number), uid, lengths.value_bytes.max(1)));
         (keys, values)
     }
 
-    /// Opens what metadata names; `filter` and the fences are made from its keys, if they are wanted.
+    /// Opens the array of a metadata entry. Fills `filter` and builds the fences from the keys if they are
+    /// wanted.
     ///
     /// # Errors
-    /// `Corrupt` if a file is not the one that was named.
+    /// `Corrupt` if a file is not the one that the entry names.
     pub(super) fn open(
         storage: &dyn Storage,
-        reader: &Arc<Reader>,
+        reader: &Arc<PageReader>,
         store_id: u128,
         meta: ArrayMeta,
-        shape: Shape,
+        shape: ArrayShape,
         mut filter: Option<&mut Bloom>,
     ) -> Result<Array> {
         let (mut keys, mut values) = Array::files(&meta, shape.lengths);
@@ -114,7 +116,7 @@ impl Array {
                     fences.extend_from_slice(key);
                 }
                 if let Some(filter) = &mut filter {
-                    filter.add(Hashed::of(key));
+                    filter.add(FilterHash::of(key));
                 }
                 stream.advance()?;
             }
@@ -131,38 +133,38 @@ impl Array {
         self.files_named().map(|file| file.bytes_of(self.meta.count)).sum()
     }
 
-    /// Whether the bounds let the key be here.
+    /// Whether the key is within the array's bounds.
     pub(super) fn covers(&self, key: &[u8]) -> bool {
         &*self.meta.least <= key && key <= &*self.meta.greatest
     }
 
-    /// Looks for the key, with memory for one page; asks `stop` before every page.
+    /// Looks for the key, with memory for one page; calls `stop` before every page.
     ///
     /// # Errors
-    /// What the device said, or `Corrupt`.
+    /// `Io` from the device, or `Corrupt`.
     pub(super) fn search(
         &self,
-        reader: &Reader,
+        reader: &PageReader,
         key: &[u8],
         want: Want,
         buffer: &mut Buffer,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Searched> {
         let found = match self.meta.layout {
-            Layout::Sorted => self.search_halves(reader, key, buffer, stop)?,
-            Layout::Append => self.search_back(reader, key, buffer, stop)?,
+            ItemOrder::Sorted => self.search_halves(reader, key, buffer, stop)?,
+            ItemOrder::Append => self.search_back(reader, key, buffer, stop)?,
         };
         match found {
-            Place::At { page, in_page } => self.bring(reader, page, in_page, want, buffer),
-            Place::Nowhere => Ok(Searched::Missing),
-            Place::Stopped => Ok(Searched::Stopped),
+            ArrayPosition::At { page, in_page } => self.bring(reader, page, in_page, want, buffer),
+            ArrayPosition::Nowhere => Ok(Searched::Missing),
+            ArrayPosition::Stopped => Ok(Searched::Stopped),
         }
     }
 
-    /// The item at a place; `buffer` holds its page of keys.
+    /// The item at a position; `buffer` holds its page of keys.
     fn bring(
         &self,
-        reader: &Reader,
+        reader: &PageReader,
         page: u64,
         in_page: usize,
         want: Want,
@@ -183,7 +185,7 @@ impl Array {
                 }
             }
         }
-        Ok(Searched::Found(Found { kind, value }))
+        Ok(Searched::Found(ArrayItem { kind, value }))
     }
 
     fn record<'b>(&self, buffer: &'b Buffer, page: usize, in_page: usize) -> &'b [u8] {
@@ -198,13 +200,13 @@ impl Array {
         }
     }
 
-    /// Records on that page of keys.
+    /// Records on page `page` of the keys.
     fn records_on(&self, page: u64) -> usize {
         let a_page = self.keys.records_a_page() as u64;
         (self.meta.count - page * a_page).min(a_page) as usize
     }
 
-    /// Pages that may hold the key: all, or the one its fence names.
+    /// The pages that may hold the key: all pages, or the one that the fences name.
     fn pages_for(&self, key: &[u8]) -> (u64, u64) {
         let Some(fences) = &self.fences else { return (0, self.keys.pages_of(self.meta.count)) };
         let width = self.lengths.key_bytes;
@@ -218,16 +220,16 @@ impl Array {
 
     fn search_halves(
         &self,
-        reader: &Reader,
+        reader: &PageReader,
         key: &[u8],
         buffer: &mut Buffer,
         stop: &mut dyn FnMut() -> bool,
-    ) -> Result<Place> {
+    ) -> Result<ArrayPosition> {
         let width = self.lengths.key_bytes;
         let (mut low, mut high) = self.pages_for(key);
         while low < high {
             if stop() {
-                return Ok(Place::Stopped);
+                return Ok(ArrayPosition::Stopped);
             }
             let page = u64::midpoint(low, high);
             reader.page(&self.keys, page, buffer)?;
@@ -237,47 +239,47 @@ impl Array {
                 let middle = usize::midpoint(first, end);
                 match self.record(buffer, 0, middle)[..width].cmp(key) {
                     Ordering::Less => first = middle + 1,
-                    Ordering::Equal => return Ok(Place::At { page, in_page: middle }),
+                    Ordering::Equal => return Ok(ArrayPosition::At { page, in_page: middle }),
                     Ordering::Greater => end = middle,
                 }
             }
             match first {
                 0 => high = page,
                 all if all == count => low = page + 1,
-                _ => return Ok(Place::Nowhere),
+                _ => return Ok(ArrayPosition::Nowhere),
             }
         }
-        Ok(Place::Nowhere)
+        Ok(ArrayPosition::Nowhere)
     }
 
     fn search_back(
         &self,
-        reader: &Reader,
+        reader: &PageReader,
         key: &[u8],
         buffer: &mut Buffer,
         stop: &mut dyn FnMut() -> bool,
-    ) -> Result<Place> {
+    ) -> Result<ArrayPosition> {
         let width = self.lengths.key_bytes;
         for page in (0..self.keys.pages_of(self.meta.count)).rev() {
             if stop() {
-                return Ok(Place::Stopped);
+                return Ok(ArrayPosition::Stopped);
             }
             reader.page(&self.keys, page, buffer)?;
             let records = &buffer.content(0)[..self.records_on(page) * self.keys.record_bytes];
             let found = records.chunks_exact(self.keys.record_bytes).rposition(|one| &one[..width] == key);
             if let Some(in_page) = found {
-                return Ok(Place::At { page, in_page });
+                return Ok(ArrayPosition::At { page, in_page });
             }
         }
-        Ok(Place::Nowhere)
+        Ok(ArrayPosition::Nowhere)
     }
 
-    /// All items, in the order in which they lie.
+    /// All items, in the order of the array.
     ///
     /// # Errors
-    /// As a search.
-    pub(super) fn read_all(self: &Arc<Array>, reader: &Arc<Reader>) -> Result<Items> {
-        let mut items = Items::new(self.lengths);
+    /// As [`Array::search`].
+    pub(super) fn read_all(self: &Arc<Array>, reader: &Arc<PageReader>) -> Result<ItemList> {
+        let mut items = ItemList::new(self.lengths);
         let mut stream = ArrayStream::new(Arc::clone(self), Arc::clone(reader))?;
         while let Some(item) = stream.item() {
             items.push(item);
@@ -287,17 +289,17 @@ impl Array {
     }
 }
 
-enum Place {
+enum ArrayPosition {
     At { page: u64, in_page: usize },
     Nowhere,
     Stopped,
 }
 
-/// Records of one file from the first on, several pages a read.
+/// A stream over the records of one file, which reads several pages at a time.
 #[derive(Debug)]
 struct PageStream {
     buffer: Buffer,
-    /// First page in the buffer, and how many.
+    /// First page in the buffer, and number of pages in it.
     first: u64,
     pages: usize,
 }
@@ -307,8 +309,8 @@ impl PageStream {
         PageStream { buffer: Buffer::pages(STREAM_PAGES), first: 0, pages: 0 }
     }
 
-    /// Makes sure that record `index` of `count` is in the buffer.
-    fn reach(&mut self, reader: &Reader, file: &PageFile, index: u64, count: u64) -> Result<()> {
+    /// Reads the page of record `index` of `count` unless it is in the buffer.
+    fn reach(&mut self, reader: &PageReader, file: &PageFile, index: u64, count: u64) -> Result<()> {
         let page = index / file.records_a_page() as u64;
         if page < self.first + self.pages as u64 && page >= self.first {
             return Ok(());
@@ -326,18 +328,18 @@ impl PageStream {
     }
 }
 
-/// Keys and kinds of an array, in the order in which they lie.
+/// Keys and kinds of an array, in the order of the array.
 #[derive(Debug)]
 struct KeyStream<'a> {
     array: &'a Array,
-    reader: &'a Reader,
+    reader: &'a PageReader,
     stream: PageStream,
     at: u64,
     kind: ItemKind,
 }
 
 impl<'a> KeyStream<'a> {
-    fn new(array: &'a Array, reader: &'a Reader) -> Result<KeyStream<'a>> {
+    fn new(array: &'a Array, reader: &'a PageReader) -> Result<KeyStream<'a>> {
         let mut stream = KeyStream { array, reader, stream: PageStream::new(), at: 0, kind: ItemKind::Put };
         stream.load()?;
         Ok(stream)
@@ -366,11 +368,11 @@ impl<'a> KeyStream<'a> {
     }
 }
 
-/// Items of an array, in the order in which they lie, as a source of a merge.
+/// Items of an array, in the order of the array, as a source of a merge.
 #[derive(Debug)]
 pub(super) struct ArrayStream {
     array: Arc<Array>,
-    reader: Arc<Reader>,
+    reader: Arc<PageReader>,
     keys: PageStream,
     values: PageStream,
     at: u64,
@@ -378,7 +380,7 @@ pub(super) struct ArrayStream {
 }
 
 impl ArrayStream {
-    pub(super) fn new(array: Arc<Array>, reader: Arc<Reader>) -> Result<ArrayStream> {
+    pub(super) fn new(array: Arc<Array>, reader: Arc<PageReader>) -> Result<ArrayStream> {
         let (keys, values) = (PageStream::new(), PageStream::new());
         let mut stream = ArrayStream { array, reader, keys, values, at: 0, kind: ItemKind::Put };
         stream.load()?;
@@ -399,8 +401,8 @@ impl ArrayStream {
     }
 }
 
-impl Source for ArrayStream {
-    fn item(&self) -> Option<Item<'_>> {
+impl MergeSource for ArrayStream {
+    fn item(&self) -> Option<MergeItem<'_>> {
         if self.at >= self.array.meta.count {
             return None;
         }
@@ -412,7 +414,7 @@ impl Source for ArrayStream {
             (None, _) => &rest[1..],
             (Some(values), _) => &self.values.record(values, self.at)[..lengths.value_bytes],
         };
-        Some(Item { key, kind: self.kind, value })
+        Some(MergeItem { key, kind: self.kind, value })
     }
 
     fn advance(&mut self) -> Result<()> {
@@ -421,9 +423,9 @@ impl Source for ArrayStream {
     }
 }
 
-/// Writes an array, and its filter and fences meanwhile.
+/// Writes an array, and builds its filter and fences on the way.
 pub(super) struct ArrayWriter<'a> {
-    shape: Shape,
+    shape: ArrayShape,
     keys: PageWriter<'a>,
     values: Option<PageWriter<'a>>,
     keys_a_page: u64,
@@ -433,11 +435,11 @@ pub(super) struct ArrayWriter<'a> {
 }
 
 impl<'a> ArrayWriter<'a> {
-    /// `keys` and `values` are number and uid of the files to make.
+    /// `keys` and `values` are number and uid of the new files.
     pub(super) fn create(
         storage: &'a dyn Storage,
         store_id: u128,
-        shape: Shape,
+        shape: ArrayShape,
         keys: (u64, u64),
         values: Option<(u64, u64)>,
         filter: Option<Bloom>,
@@ -457,8 +459,8 @@ impl<'a> ArrayWriter<'a> {
         Ok(ArrayWriter { shape, keys, values, keys_a_page, filter, fences: Vec::new(), meta })
     }
 
-    /// Appends an item; in a sorted array behind all before.
-    pub(super) fn push(&mut self, item: Item<'_>) -> Result<()> {
+    /// Appends an item. In a sorted array its key must be greater than all keys before it.
+    pub(super) fn push(&mut self, item: MergeItem<'_>) -> Result<()> {
         let meta = &mut self.meta;
         if meta.count == 0 {
             meta.least.extend_from_slice(item.key);
@@ -466,7 +468,7 @@ impl<'a> ArrayWriter<'a> {
         } else if item.key > &*meta.greatest {
             meta.greatest.copy_from_slice(item.key);
         } else {
-            assert!(self.shape.layout == Layout::Append, "a sorted array is written in order");
+            assert!(self.shape.layout == ItemOrder::Append, "a sorted array is written in order");
             if item.key < &*meta.least {
                 meta.least.copy_from_slice(item.key);
             }
@@ -475,7 +477,7 @@ impl<'a> ArrayWriter<'a> {
             self.fences.extend_from_slice(item.key);
         }
         if let Some(filter) = &mut self.filter {
-            filter.add(Hashed::of(item.key));
+            filter.add(FilterHash::of(item.key));
         }
         meta.count += 1;
         let kind = [item.kind as u8];
@@ -492,7 +494,7 @@ impl<'a> ArrayWriter<'a> {
         self.meta.count
     }
 
-    /// Names the files and opens them.
+    /// Gives the files their names and opens them.
     pub(super) fn finish(
         self,
         storage: &dyn Storage,

@@ -1,12 +1,13 @@
-//! From memory into the first component, and from each full one into the next.
+//! Merges from memory into the first component, and from each full component into the next.
 //!
-//! The papers' merges are whole and recursive: everything of a component goes into the next when there is no
-//! room for another arrival. An empty target is a move. All of it is planned on a copy of the list of
-//! components and written into files beside those that live; the caller saves and only then takes the copy.
+//! Merges are whole and recursive, as in the papers: all items of a component go into the next one when the
+//! component has no room for another arrival. A merge into an empty component is a move. The cascade works on
+//! a copy of the list of components and writes new files beside the live ones. The caller saves first and
+//! then replaces its list by the copy.
 //!
-//! Invariants: 1. nothing that lives is changed or removed here; 2. a component but the last never holds more
-//! than its capacity, or than its number of arrays; 3. a deletion is left out only where nothing older lies
-//! below; 4. what is written comes out of one merge: each key once, the newest.
+//! Invariants: 1. the cascade changes or removes no live file; 2. a component except the last never holds
+//! more items than its capacity, or more arrays than its limit; 3. a merge drops a deletion only if no older
+//! items lie below; 4. a merge writes each key once, its newest item.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,15 +16,15 @@ use crate::base::error::Result;
 use crate::base::id::{FileName, ItemKind};
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
-use crate::merge::{Item, Merge, Source};
+use crate::merge::{Merge, MergeItem, MergeSource};
 
-use super::array::{Array, ArrayStream, ArrayWriter, Shape};
+use super::array::{Array, ArrayShape, ArrayStream, ArrayWriter};
 use super::filter::Bloom;
-use super::knobs::{FilterScope, Knob, Knobs, Layout};
-use super::memory::{Items, ItemsSource};
-use super::pages::{Reader, array_name};
+use super::knobs::{FilterScope, ItemOrder, Knob, Knobs};
+use super::memory::{ItemList, ItemsSource};
+use super::pages::{PageReader, array_name};
 
-/// One component: its arrays, newest first, and their filter.
+/// One component: its arrays, newest first, and their shared filter.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Component {
     pub(super) arrays: Vec<Arc<Array>>,
@@ -48,50 +49,50 @@ impl Component {
     }
 }
 
-/// Items that may come into component `index` at a time: what the one above holds.
+/// Items that component `index` receives at a time: the size of the component above it.
 fn arrival(knobs: &Knobs, index: usize) -> u64 {
     let above = index as u32 + u32::from(knobs.is_on(Knob::Buffer));
     let ratio = knobs.number(Knob::Ratio);
     knobs.number(Knob::MemoryItems).saturating_mul(ratio.saturating_pow(above))
 }
 
-/// Items that component `index` is made for.
+/// Capacity of component `index`, in items.
 pub(super) fn capacity(knobs: &Knobs, index: usize) -> u64 {
     arrival(knobs, index).saturating_mul(knobs.number(Knob::Ratio))
 }
 
 /// Counters of merges.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct MergeCounts {
+pub(super) struct CascadeCounts {
     pub(super) merges: u64,
     pub(super) items: u64,
     pub(super) bytes: u64,
 }
 
-/// A cascade that is being planned.
+/// A cascade in planning.
 pub(super) struct Cascade<'a> {
     pub(super) storage: &'a dyn Storage,
-    pub(super) reader: &'a Arc<Reader>,
+    pub(super) reader: &'a Arc<PageReader>,
     pub(super) knobs: &'a Knobs,
-    pub(super) shape: Shape,
+    pub(super) shape: ArrayShape,
     pub(super) store_id: u128,
     pub(super) next_number: &'a mut u64,
     pub(super) next_uid: &'a mut dyn FnMut() -> u64,
-    /// Files made so far: nobody's until the plan is taken.
+    /// Files written so far. No component refers to them until the caller accepts the plan.
     pub(super) made: &'a mut Vec<FileName>,
-    pub(super) counts: &'a mut MergeCounts,
+    pub(super) counts: &'a mut CascadeCounts,
 }
 
-/// What comes down: sorted items of memory, or everything of the component above.
+/// The input of a merge: sorted items from memory, or all arrays of the component above.
 enum Carry<'i> {
-    Items(&'i Items),
+    Items(&'i ItemList),
     Component(Component),
 }
 
 impl<'a> Cascade<'a> {
-    /// Takes `items`, in order unless arrays are appended, into the first of `components`, and what is then
-    /// full into the next.
-    pub(super) fn push_down(&mut self, items: &Items, components: &mut Vec<Component>) -> Result<()> {
+    /// Merges `items` into the first of `components`, then each full component into the next. The items are
+    /// sorted, unless arrays are appended.
+    pub(super) fn push_down(&mut self, items: &ItemList, components: &mut Vec<Component>) -> Result<()> {
         let last = self.knobs.count(Knob::Components).max(components.len()) - 1;
         let mut carry = Carry::Items(items);
         for index in 0.. {
@@ -114,19 +115,19 @@ impl<'a> Cascade<'a> {
     }
 
     fn is_stacked(&self) -> bool {
-        self.shape.layout == Layout::Append || self.knobs.number(Knob::Arrays) > 1
+        self.shape.layout == ItemOrder::Append || self.knobs.number(Knob::Arrays) > 1
     }
 
     fn is_full(&self, target: &Component, index: usize) -> bool {
-        if self.shape.layout == Layout::Sorted && self.is_stacked() {
+        if self.shape.layout == ItemOrder::Sorted && self.is_stacked() {
             return target.arrays.len() >= self.knobs.count(Knob::Arrays);
         }
         target.items().saturating_add(arrival(self.knobs, index)) > capacity(self.knobs, index)
     }
 
-    /// The last component has nowhere to go: its sorted arrays become one.
+    /// The last component has none below it: merges its sorted arrays into one.
     fn shrink_last(&mut self, target: &mut Component) -> Result<()> {
-        if self.shape.layout == Layout::Sorted && target.arrays.len() > 1 {
+        if self.shape.layout == ItemOrder::Sorted && target.arrays.len() > 1 {
             let all = std::mem::take(target);
             self.merge(None, &all, target, true)?;
         }
@@ -159,29 +160,29 @@ impl<'a> Cascade<'a> {
         }
     }
 
-    /// Writes the newest of `items` and `old` as one array, the newest of `target`.
+    /// Writes the newest items of `items` and `old` as one array, which becomes the newest of `target`.
     fn merge(
         &mut self,
-        items: Option<&Items>,
+        items: Option<&ItemList>,
         old: &Component,
         target: &mut Component,
         drop_deletions: bool,
     ) -> Result<()> {
         let mut writer = self.writer()?;
-        // An appended array may hold what its own deletions hide.
-        let drop_deletions = drop_deletions && self.shape.layout == Layout::Sorted;
-        let mut keep = |item: Item<'_>| {
+        // An appended array may hold older items of a key beside its deletion, so deletions stay.
+        let drop_deletions = drop_deletions && self.shape.layout == ItemOrder::Sorted;
+        let mut keep = |item: MergeItem<'_>| {
             if drop_deletions && item.kind == ItemKind::Delete { Ok(()) } else { writer.push(item) }
         };
         let in_memory = items.map(ItemsSource::new);
-        if self.shape.layout == Layout::Append {
+        if self.shape.layout == ItemOrder::Append {
             for array in old.arrays.iter().rev() {
                 copy(&mut self.stream(array)?, &mut keep)?;
             }
             in_memory.map_or(Ok(()), |mut items| copy(&mut items, &mut keep))?;
         } else {
-            let mut sources: Vec<Box<dyn Source + '_>> = Vec::new();
-            sources.extend(in_memory.map(|items| Box::new(items) as Box<dyn Source + '_>));
+            let mut sources: Vec<Box<dyn MergeSource + '_>> = Vec::new();
+            sources.extend(in_memory.map(|items| Box::new(items) as Box<dyn MergeSource + '_>));
             for array in &old.arrays {
                 sources.push(Box::new(self.stream(array)?));
             }
@@ -193,7 +194,7 @@ impl<'a> Cascade<'a> {
         let count = writer.count();
         self.counts.merges += 1;
         self.counts.items += count;
-        // Without items there is nothing to keep: the files get no name, and go with the next save.
+        // Without items the files get no name, and the next save removes them.
         if count > 0 {
             let (array, filter) = writer.finish(self.storage, self.store_id, self.knobs.is_on(Knob::Sync))?;
             self.counts.bytes += array.bytes();
@@ -214,7 +215,7 @@ impl<'a> Cascade<'a> {
         ArrayWriter::create(self.storage, self.store_id, self.shape, keys, values, filter)
     }
 
-    /// Number and uid of a file to make.
+    /// Number and uid of a new file.
     fn new_file(&mut self) -> (u64, u64) {
         let number = *self.next_number;
         *self.next_number += 1;
@@ -223,10 +224,10 @@ impl<'a> Cascade<'a> {
     }
 }
 
-/// What a merge does with each item.
-type Keep<'k> = dyn FnMut(Item<'_>) -> Result<()> + 'k;
+/// The callback that receives each item of a merge.
+type Keep<'k> = dyn FnMut(MergeItem<'_>) -> Result<()> + 'k;
 
-fn copy(source: &mut dyn Source, keep: &mut Keep<'_>) -> Result<()> {
+fn copy(source: &mut dyn MergeSource, keep: &mut Keep<'_>) -> Result<()> {
     while let Some(item) = source.item() {
         keep(item)?;
         source.advance()?;
@@ -234,7 +235,7 @@ fn copy(source: &mut dyn Source, keep: &mut Keep<'_>) -> Result<()> {
     Ok(())
 }
 
-fn merge_by_tree(sources: Vec<Box<dyn Source + '_>>, keep: &mut Keep<'_>) -> Result<()> {
+fn merge_by_tree(sources: Vec<Box<dyn MergeSource + '_>>, keep: &mut Keep<'_>) -> Result<()> {
     let mut merge = Merge::with_prefix(sources, &[]);
     while let Some(item) = merge.item() {
         keep(item)?;
@@ -243,14 +244,14 @@ fn merge_by_tree(sources: Vec<Box<dyn Source + '_>>, keep: &mut Keep<'_>) -> Res
     Ok(())
 }
 
-/// As Drizard's section 2.7 has it: a heap of each source's key.
-fn merge_by_heap(mut sources: Vec<Box<dyn Source + '_>>, keep: &mut Keep<'_>) -> Result<()> {
-    let entry = |sources: &[Box<dyn Source + '_>], index: usize| {
+/// A merge by a heap of the sources' keys, as in Drizard's section 2.7.
+fn merge_by_heap(mut sources: Vec<Box<dyn MergeSource + '_>>, keep: &mut Keep<'_>) -> Result<()> {
+    let entry = |sources: &[Box<dyn MergeSource + '_>], index: usize| {
         sources[index].item().map(|item| Reverse((item.key.to_vec(), index)))
     };
     let mut heap: BinaryHeap<_> = (0..sources.len()).filter_map(|index| entry(&sources, index)).collect();
     let mut kept: Option<Vec<u8>> = None;
-    // Of equal keys the lower source, which is the newer one, comes out first.
+    // Of equal keys, the source of the lower index comes out first; it is the newer one.
     while let Some(Reverse((key, index))) = heap.pop() {
         if kept.as_ref() != Some(&key) {
             keep(sources[index].item().expect("it stands on the key that came out"))?;

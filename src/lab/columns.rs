@@ -1,18 +1,18 @@
-//! False positives of a whole column of filters, asked of the pages that a hashed keyspace writes.
+//! False positives of a whole column of filters, measured on the pages that a hashed keyspace writes.
 //!
-//! Each run has its own filter of a column. A newer run's page copies it, as a push does. A query asks every
-//! run of all pages, as a get of an absent key in a node with so many runs would. Callers are experiments.
-//! Pure.
+//! Each run has its own filter of a column; the page of a newer run holds a copy of it, as after a push. A
+//! query asks the filters of every run on all pages, like a get of an absent key in a node with that many
+//! runs. Callers are experiments. Pure.
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::base::hash::KeyHash;
 use crate::format::table::filter::column::{COLUMN_RUNS_MAX, ColumnPage, ColumnRun, Columns};
 
-/// Bits of a column's name; pages of a single column hold whatever it is.
+/// Bits of a column's name. A page of a single column is valid with any value.
 const COLUMN_BITS: u8 = 20;
 
-/// A column of filters, a run each.
+/// A column of filters, one for each run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ColumnOfFilters {
     /// Runs.
@@ -23,7 +23,7 @@ pub struct ColumnOfFilters {
     pub millibits_per_key: u32,
 }
 
-/// What queries of absent keys came to.
+/// The results of queries for absent keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ColumnAnswers {
     /// Queries.
@@ -44,10 +44,10 @@ fn filter_field(number: u64) -> u64 {
 }
 
 impl ColumnOfFilters {
-    /// Asks so many absent keys of the column whose items have the numbers from `first` on.
+    /// Queries the column for `queries` absent keys. Numbers of the column's items start at `first`.
     ///
     /// # Panics
-    /// If a present key is denied.
+    /// If a filter denies a key of its run.
     ///
     /// ```
     /// let column = trine::lab::ColumnOfFilters { runs: 4, items: 35, millibits_per_key: 16_000 };
@@ -75,7 +75,7 @@ impl ColumnOfFilters {
         ColumnAnswers { queries, passed, filters_passed, filter_bytes, pages }
     }
 
-    /// Pages that have the filters of all runs, as many in each as it has room for.
+    /// Pages with the filters of all runs, as many filters on each page as fit.
     fn pages(&self, hashes: &[u64]) -> Vec<Vec<u8>> {
         let runs: Vec<&[u64]> = hashes.chunks(self.items.max(1)).collect();
         let mut a_page = runs.len().min(COLUMN_RUNS_MAX);
@@ -89,7 +89,7 @@ impl ColumnOfFilters {
         }
     }
 
-    /// A page of the newest run, with copies of the others' filters.
+    /// A page of the newest run, with copies of the filters of the other runs.
     fn page(&self, runs: &[&[u64]]) -> Vec<u8> {
         let own = ColumnRun::own(self.millibits_per_key, 0);
         let older = |number: usize| ColumnRun { name: (number as u64, 0), ..own };
@@ -113,7 +113,7 @@ impl ColumnOfFilters {
 mod tests {
     use super::*;
 
-    /// More runs let more queries pass; few bits let nearly all pass; every run is asked.
+    /// Queries pass more often with more runs, and nearly always with few bits; every run is asked.
     #[test]
     fn queries_pass_as_bits_and_runs_say() {
         let of =

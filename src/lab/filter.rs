@@ -1,14 +1,14 @@
-//! A Bloom filter whose bits and hashes are given, not derived: Lemur's and Drizard's.
+//! The Bloom filter of Lemur and Drizard, whose numbers of bits and hashes are settings.
 //!
-//! Two hashes make all probes, h1 + j h2 (Kirsch and Mitzenmacher, "Less hashing, same performance", 2006);
-//! Lemur took them from MurmurHash, here both are halves of one XXH3. It is not the store's filter. A plain
-//! value.
+//! Two hashes make all probes, h1 + j h2 (Kirsch and Mitzenmacher, "Less hashing, same performance", 2006).
+//! Lemur took them from MurmurHash; here both are halves of one XXH3. The store's filter is another one. A
+//! plain value.
 //!
-//! Invariant: a key that was added is always admitted; nothing is ever taken out.
+//! Invariant: the filter admits every key that was added; no key is ever removed.
 
 use super::knobs::{Knob, Knobs};
 
-/// See the module.
+/// The filter; see the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bloom {
     words: Vec<u64>,
@@ -16,45 +16,45 @@ pub(super) struct Bloom {
     hashes: u64,
 }
 
-/// What a key is in every filter: computed once a get.
+/// The hash of a key, computed once a get and used with every filter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hashed {
+pub(super) struct FilterHash {
     first: u64,
     step: u64,
 }
 
-impl Hashed {
-    pub(super) fn of(key: &[u8]) -> Hashed {
+impl FilterHash {
+    pub(super) fn of(key: &[u8]) -> FilterHash {
         let hash = xxhash_rust::xxh3::xxh3_128(key);
-        // Odd, so that the probes do not stay in one place.
-        Hashed { first: hash as u64, step: (hash >> 64) as u64 | 1 }
+        // An odd step makes the probes differ.
+        FilterHash { first: hash as u64, step: (hash >> 64) as u64 | 1 }
     }
 }
 
 impl Bloom {
-    /// An empty filter of the knobs' size.
+    /// An empty filter with the size that the knobs set.
     pub(super) fn new(knobs: &Knobs) -> Bloom {
         let bits = knobs.number(Knob::FilterBits);
         let words = vec![0; bits.div_ceil(64) as usize];
         Bloom { words, bits, hashes: knobs.number(Knob::FilterHashes) }
     }
 
-    pub(super) fn add(&mut self, key: Hashed) {
+    pub(super) fn add(&mut self, key: FilterHash) {
         for probe in 0..self.hashes {
             let bit = self.bit(key, probe);
             self.words[(bit / 64) as usize] |= 1 << (bit % 64);
         }
     }
 
-    /// False: the key was never added.
-    pub(super) fn admits(&self, key: Hashed) -> bool {
+    /// False if the key was never added.
+    pub(super) fn admits(&self, key: FilterHash) -> bool {
         (0..self.hashes).all(|probe| {
             let bit = self.bit(key, probe);
             self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
         })
     }
 
-    /// Takes in what `other`, of the same size, has.
+    /// Adds the keys of `other`, a filter of the same size.
     pub(super) fn unite(&mut self, other: &Bloom) {
         assert_eq!((self.bits, self.hashes), (other.bits, other.hashes), "filters of one store are alike");
         for (word, more) in self.words.iter_mut().zip(&other.words) {
@@ -70,13 +70,13 @@ impl Bloom {
         self.hashes
     }
 
-    /// How many bits are set.
+    /// Number of bits that are set.
     pub(super) fn ones(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// The place of a probe, by a multiplication instead of a remainder.
-    fn bit(&self, key: Hashed, probe: u64) -> u64 {
+    /// The bit of a probe, by a multiplication instead of a remainder.
+    fn bit(&self, key: FilterHash, probe: u64) -> u64 {
         let hash = key.first.wrapping_add(probe.wrapping_mul(key.step));
         ((u128::from(hash) * u128::from(self.bits)) >> 64) as u64
     }
@@ -87,8 +87,8 @@ mod tests {
     use super::*;
     use crate::lab::Preset;
 
-    /// No key that was added is refused, a union has both sides' keys, and the share of strangers admitted is
-    /// what (1 - e^(-kn/m))^k says, within 15 %.
+    /// The filter admits every key that was added, and a union admits the keys of both sides. The rate of
+    /// false positives is (1 - e^(-kn/m))^k, within 15 %.
     #[test]
     fn false_positives_are_as_the_formula_has_them() {
         for (bits_per_key, hashes) in [(2u64, 1u64), (5, 3), (8, 6), (10, 7), (16, 11)] {
@@ -100,10 +100,10 @@ mod tests {
             let (mut even, mut odd) = (Bloom::new(&knobs), Bloom::new(&knobs));
             for key in 0..count {
                 let half = if key % 2 == 0 { &mut even } else { &mut odd };
-                half.add(Hashed::of(&key.to_be_bytes()));
+                half.add(FilterHash::of(&key.to_be_bytes()));
             }
             even.unite(&odd);
-            let admits = |key: u32| even.admits(Hashed::of(&key.to_be_bytes()));
+            let admits = |key: u32| even.admits(FilterHash::of(&key.to_be_bytes()));
             assert!((0..count).all(admits));
             let strangers = 400_000;
             let admitted = (count..count + strangers).filter(|key| admits(*key)).count();

@@ -1,11 +1,11 @@
-//! The knobs of a lab store: one table with name, range or words, and what each does; and the presets.
+//! The knobs of a lab store: one table with the name, range and description of each; and the presets.
 //!
-//! It holds values, not what they lead to. A value is a number or one of a few words; both are set and read
-//! back as text, by name. Plain values.
+//! The table holds values and does not act on them. A value is a number or one of a few words. Both are set
+//! and read as text, by name. Plain values.
 
 use crate::base::error::{Error, Result};
 
-/// What a knob may be.
+/// The allowed values of a knob.
 #[derive(Clone, Copy, Debug)]
 enum Range {
     Number(u64, u64),
@@ -22,7 +22,7 @@ struct Row {
 
 macro_rules! knobs {
     ($($knob:ident $name:literal $range:expr, $about:literal;)*) => {
-        /// A knob, as an index of the table.
+        /// A knob, as an index into the table.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(super) enum Knob { $($knob,)* }
 
@@ -65,7 +65,7 @@ knobs! {
     Sync "sync" OFF_ON, "Saved means durable; off: handed to the kernel.";
 }
 
-/// What items in memory are.
+/// The structure of the memory component.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MemoryKind {
     Unsorted,
@@ -75,12 +75,12 @@ pub(super) enum MemoryKind {
 
 /// Order of items in arrays on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Layout {
+pub(super) enum ItemOrder {
     Sorted,
     Append,
 }
 
-/// What has a Bloom filter.
+/// The scope of Bloom filters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FilterScope {
     None,
@@ -88,7 +88,7 @@ pub(super) enum FilterScope {
     Component,
 }
 
-/// A choice of parts that a paper made.
+/// A paper's choice of parts.
 ///
 /// ```
 /// use trine::lab::Preset;
@@ -100,9 +100,9 @@ pub(super) enum FilterScope {
 #[non_exhaustive]
 pub enum Preset {
     /// Drizard, "Reads optimized LSM-tree in C": an unsorted array of 1,000 items, a sorted buffer, one
-    /// sorted array a component, ratio 5.
+    /// sorted array in each component, ratio 5.
     Drizard,
-    /// Lemur when leveling: a sorted array, sorted components, a filter each, fence posts.
+    /// Lemur when leveling: a sorted array, sorted components, one filter for each, fences.
     LemurLeveling,
     /// Lemur when "tiering": arrays that are appended to and searched from end to start.
     LemurTiering,
@@ -121,10 +121,10 @@ impl Preset {
         }
     }
 
-    /// The preset of that name.
+    /// The preset with this name.
     ///
     /// # Errors
-    /// `Invalid` if there is none.
+    /// `Invalid` if there is no such preset.
     pub fn named(name: &str) -> Result<Preset> {
         Preset::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| {
             let all = Preset::ALL.map(Preset::name).join(", ");
@@ -132,7 +132,7 @@ impl Preset {
         })
     }
 
-    /// What it chooses.
+    /// The preset's values for all knobs.
     pub fn knobs(self) -> Knobs {
         let mut knobs = Knobs { values: [0; ROWS.len()] };
         for (knob, value) in COMMON {
@@ -185,7 +185,7 @@ const LEMUR_TIERING: &[(Knob, u64)] = &[
     (Knob::Memory, MemoryKind::Append as u64),
     (Knob::MemoryItems, 8192),
     (Knob::Ratio, 4),
-    (Knob::Layout, Layout::Append as u64),
+    (Knob::Layout, ItemOrder::Append as u64),
     (Knob::Filter, FilterScope::Component as u64),
 ];
 
@@ -204,9 +204,9 @@ pub struct KnobValue {
     pub name: &'static str,
     /// Its value: a number or a word.
     pub value: String,
-    /// What it may be.
+    /// Its allowed values.
     pub allowed: String,
-    /// What it does.
+    /// Its description.
     pub about: &'static str,
 }
 
@@ -226,10 +226,10 @@ pub struct Knobs {
 }
 
 impl Knobs {
-    /// Sets one by name.
+    /// Sets a knob by name.
     ///
     /// # Errors
-    /// `Invalid` if there is no such knob, or the value is none of its.
+    /// `Invalid` if there is no such knob, or it does not allow the value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let index = index_of(name)?;
         let row = &ROWS[index];
@@ -244,7 +244,7 @@ impl Knobs {
         Ok(())
     }
 
-    /// One by name, as text.
+    /// The value of a knob by name, as text.
     ///
     /// # Errors
     /// `Invalid` if there is no such knob.
@@ -253,7 +253,7 @@ impl Knobs {
         Ok(text(&ROWS[index], self.values[index]))
     }
 
-    /// All of them.
+    /// All knobs and their values.
     pub fn values(&self) -> Vec<KnobValue> {
         let one = |(row, value): (&Row, &u64)| KnobValue {
             name: row.name,
@@ -265,10 +265,10 @@ impl Knobs {
     }
 
     /// # Errors
-    /// `Invalid`, with every fault, if what was chosen does not go together.
+    /// `Invalid`, with every fault, if the values contradict each other.
     pub(super) fn validate(&self) -> Result<()> {
         let mut faults = Vec::new();
-        if self.layout() == Layout::Append {
+        if self.layout() == ItemOrder::Append {
             for (is_wrong, what) in [
                 (self.is_on(Knob::Buffer), "buffer is on"),
                 (self.number(Knob::Arrays) > 1, "arrays is over 1"),
@@ -289,7 +289,7 @@ impl Knobs {
         self.values[knob as usize]
     }
 
-    /// A number that is small enough by its range.
+    /// A number that fits `usize` by its range.
     pub(super) fn count(&self, knob: Knob) -> usize {
         usize::try_from(self.number(knob)).expect("the range of a count fits any machine")
     }
@@ -306,8 +306,8 @@ impl Knobs {
         }
     }
 
-    pub(super) fn layout(&self) -> Layout {
-        if self.number(Knob::Layout) == 0 { Layout::Sorted } else { Layout::Append }
+    pub(super) fn layout(&self) -> ItemOrder {
+        if self.number(Knob::Layout) == 0 { ItemOrder::Sorted } else { ItemOrder::Append }
     }
 
     pub(super) fn filter(&self) -> FilterScope {
@@ -348,7 +348,8 @@ pub(super) fn invalid(fault: String) -> Error {
 mod tests {
     use super::*;
 
-    /// Every knob of every preset can be read, set to what it is, and refuses what it is not, by its name.
+    /// Every knob of every preset can be read, set to its own value, and rejects a value outside its range by
+    /// name.
     #[test]
     fn every_knob_is_set_and_read_by_name() {
         for preset in Preset::ALL {
@@ -365,7 +366,7 @@ mod tests {
         }
     }
 
-    /// What does not go together is refused all at once.
+    /// All contradictions between knobs are reported in one error.
     #[test]
     fn faults_are_told_together() {
         let mut knobs = Preset::LemurTiering.knobs();

@@ -1,43 +1,44 @@
 //! Items in memory: keys, kinds and values in three arrays, and the memory component made of them.
 //!
-//! It is not the store's write buffer: a search of the unsorted kind looks at every key, and an insert into
-//! the sorted kind moves what is behind it, as the papers' do. Plain values of one thread.
+//! The memory component is not the store's write buffer. A search of the unsorted kind compares every key,
+//! and an insert into the sorted kind moves all items behind it, as in the papers. Plain values of one
+//! thread.
 //!
-//! Invariants: 1. key and value number `i` lie at `i` times their length; 2. the unsorted and the sorted kind
+//! Invariants: 1. key and value number `i` are at `i` times their length; 2. the unsorted and the sorted kind
 //! hold a key once; 3. of equal keys in the appended kind the later is the newer.
 
 use std::cmp::Ordering;
 
 use crate::base::error::Result;
 use crate::base::id::ItemKind;
-use crate::merge::{Item, Source};
+use crate::merge::{MergeItem, MergeSource};
 
 use super::knobs::MemoryKind;
 
-/// Lengths of every key and value of a store.
+/// Lengths of the keys and of the values of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lengths {
     pub(super) key_bytes: usize,
     pub(super) value_bytes: usize,
 }
 
-/// See the module.
+/// A list of items; see the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Items {
+pub(super) struct ItemList {
     pub(super) lengths: Lengths,
     keys: Vec<u8>,
     kinds: Vec<ItemKind>,
     values: Vec<u8>,
 }
 
-impl Items {
-    pub(super) fn new(lengths: Lengths) -> Items {
-        Items { lengths, keys: Vec::new(), kinds: Vec::new(), values: Vec::new() }
+impl ItemList {
+    pub(super) fn new(lengths: Lengths) -> ItemList {
+        ItemList { lengths, keys: Vec::new(), kinds: Vec::new(), values: Vec::new() }
     }
 
-    /// With room for `count` items.
-    pub(super) fn with_capacity(lengths: Lengths, count: usize) -> Items {
-        Items {
+    /// An empty list with room for `count` items.
+    pub(super) fn with_capacity(lengths: Lengths, count: usize) -> ItemList {
+        ItemList {
             lengths,
             keys: Vec::with_capacity(count * lengths.key_bytes),
             kinds: Vec::with_capacity(count),
@@ -54,21 +55,21 @@ impl Items {
     }
 
     /// The item; a deletion has no value.
-    pub(super) fn item(&self, index: usize) -> Item<'_> {
+    pub(super) fn item(&self, index: usize) -> MergeItem<'_> {
         let kind = self.kinds[index];
         let value = match kind {
             ItemKind::Put => &self.values[index * self.lengths.value_bytes..][..self.lengths.value_bytes],
             _ => &[],
         };
-        Item { key: self.key(index), kind, value }
+        MergeItem { key: self.key(index), kind, value }
     }
 
-    /// Appends an item. The value of a deletion is empty and kept as zeros.
-    pub(super) fn push(&mut self, item: Item<'_>) {
+    /// Appends an item. A deletion has an empty value, kept as zeros.
+    pub(super) fn push(&mut self, item: MergeItem<'_>) {
         self.insert(self.len(), item);
     }
 
-    fn insert(&mut self, index: usize, item: Item<'_>) {
+    fn insert(&mut self, index: usize, item: MergeItem<'_>) {
         let (key_at, value_at) = (index * self.lengths.key_bytes, index * self.lengths.value_bytes);
         self.keys.splice(key_at..key_at, item.key.iter().copied());
         self.kinds.insert(index, item.kind);
@@ -76,8 +77,8 @@ impl Items {
         self.values.splice(value_at..value_at, item.value.iter().copied().chain(padding));
     }
 
-    /// Changes an item in place.
-    fn set(&mut self, index: usize, item: Item<'_>) {
+    /// Overwrites the item at `index`.
+    fn set(&mut self, index: usize, item: MergeItem<'_>) {
         self.kinds[index] = item.kind;
         let value = &mut self.values[index * self.lengths.value_bytes..][..self.lengths.value_bytes];
         value.fill(0);
@@ -90,9 +91,9 @@ impl Items {
         self.values.clear();
     }
 
-    /// The key's index, looking at one after the other from the first.
+    /// The key's index, by a linear search from the first key.
     fn find_from_start(&self, key: &[u8]) -> Option<usize> {
-        // Keys as numbers: the compiler compares several at once.
+        // Keys of 4 and 8 bytes compare as numbers: the compiler vectorizes the loop.
         if let Ok(key) = <[u8; 4]>::try_from(key) {
             let (keys, _) = self.keys.as_chunks::<4>();
             return keys.iter().position(|one| u32::from_ne_bytes(*one) == u32::from_ne_bytes(key));
@@ -112,7 +113,7 @@ impl Items {
         self.keys.chunks_exact(self.lengths.key_bytes).rposition(|one| one == key)
     }
 
-    /// The key's index among sorted items, or where it would stand.
+    /// The key's index among sorted items, or the index for its insertion.
     pub(super) fn search(&self, key: &[u8]) -> std::result::Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -126,12 +127,12 @@ impl Items {
         Err(low)
     }
 
-    /// The newest item of each key, in order, where a later one is newer.
-    pub(super) fn sorted(&self) -> Items {
+    /// The newest item of each key, in order; a later item is newer.
+    pub(super) fn sorted(&self) -> ItemList {
         let mut order: Vec<usize> = (0..self.len()).collect();
-        // Stable: of equal keys the newest stays last.
+        // The sort is stable, so of equal keys the newest stays last.
         order.sort_by(|one, two| self.key(*one).cmp(self.key(*two)));
-        let mut sorted = Items::new(self.lengths);
+        let mut sorted = ItemList::new(self.lengths);
         for (at, index) in order.iter().enumerate() {
             let next = order.get(at + 1);
             if next.is_none_or(|next| self.key(*next) != self.key(*index)) {
@@ -145,18 +146,18 @@ impl Items {
 /// Sorted items as a source of a merge.
 #[derive(Debug)]
 pub(super) struct ItemsSource<'a> {
-    items: &'a Items,
+    items: &'a ItemList,
     at: usize,
 }
 
 impl<'a> ItemsSource<'a> {
-    pub(super) fn new(items: &'a Items) -> ItemsSource<'a> {
+    pub(super) fn new(items: &'a ItemList) -> ItemsSource<'a> {
         ItemsSource { items, at: 0 }
     }
 }
 
-impl Source for ItemsSource<'_> {
-    fn item(&self) -> Option<Item<'_>> {
+impl MergeSource for ItemsSource<'_> {
+    fn item(&self) -> Option<MergeItem<'_>> {
         if self.at < self.items.len() { Some(self.items.item(self.at)) } else { None }
     }
 
@@ -166,29 +167,29 @@ impl Source for ItemsSource<'_> {
     }
 }
 
-/// The items that were written last.
+/// The memory component: the last written items.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct MemoryComponent {
     kind: MemoryKind,
-    items: Items,
+    items: ItemList,
 }
 
-impl Memory {
-    pub(super) fn new(kind: MemoryKind, lengths: Lengths) -> Memory {
-        Memory { kind, items: Items::new(lengths) }
+impl MemoryComponent {
+    pub(super) fn new(kind: MemoryKind, lengths: Lengths) -> MemoryComponent {
+        MemoryComponent { kind, items: ItemList::new(lengths) }
     }
 
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// In the order in which they lie, which is what a save keeps.
-    pub(super) fn items(&self) -> &Items {
+    /// The items in array order, which is the order that a save keeps.
+    pub(super) fn items(&self) -> &ItemList {
         &self.items
     }
 
-    /// What it says of the key, if anything.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Item<'_>> {
+    /// The newest item of the key, if there is one.
+    pub(super) fn get(&self, key: &[u8]) -> Option<MergeItem<'_>> {
         self.find(key).map(|index| self.items.item(index))
     }
 
@@ -200,8 +201,8 @@ impl Memory {
         }
     }
 
-    /// Takes an item in: in place where the kind knows its key.
-    pub(super) fn write(&mut self, item: Item<'_>) {
+    /// Writes an item; the sorted and unsorted kinds overwrite an item of the same key in place.
+    pub(super) fn write(&mut self, item: MergeItem<'_>) {
         match self.kind {
             MemoryKind::Append => self.items.push(item),
             MemoryKind::Unsorted => match self.items.find_from_start(item.key) {
@@ -226,12 +227,12 @@ mod tests {
 
     const LENGTHS: Lengths = Lengths { key_bytes: 3, value_bytes: 2 };
 
-    fn item<'a>(key: &'a [u8], value: &'a [u8]) -> Item<'a> {
+    fn item<'a>(key: &'a [u8], value: &'a [u8]) -> MergeItem<'a> {
         let kind = if value.is_empty() { ItemKind::Delete } else { ItemKind::Put };
-        Item { key, kind, value }
+        MergeItem { key, kind, value }
     }
 
-    /// Each kind answers with the newest, also a deletion, and sorts into the newest of each key.
+    /// Each kind returns the newest item, also a deletion, and sorts into the newest item of each key.
     #[test]
     fn kinds_agree() {
         for kind in [MemoryKind::Unsorted, MemoryKind::Sorted, MemoryKind::Append] {
@@ -241,7 +242,7 @@ mod tests {
                     key.resize(width, 0);
                     key
                 };
-                let mut memory = Memory::new(kind, Lengths { key_bytes: width, ..LENGTHS });
+                let mut memory = MemoryComponent::new(kind, Lengths { key_bytes: width, ..LENGTHS });
                 for (key, value) in [("bbb", "1b"), ("aaa", "1a"), ("bbb", ""), ("ccc", "1c"), ("aaa", "2a")]
                 {
                     memory.write(item(&pad(key), value.as_bytes()));

@@ -1,8 +1,8 @@
-//! The metadata record: what is live on disk, and what was in memory when it was saved.
+//! The metadata record: the live files on disk, and the items in memory at the time of the save.
 //!
-//! One file a save, whole; the one of the highest number that reads back is the live one, the others are
+//! A save writes one whole file. The file with the highest number that can be read is live; the others are
 //! removed once it is durable. The papers' record holds value size, number of items and of components, their
-//! sizes and counts, and the Bloom filter; here filters are made anew at open instead.
+//! sizes and counts, and the Bloom filter. Here an opening rebuilds the filters instead.
 //!
 //! ```text
 //! offset size type  name: meaning (little-endian)
@@ -12,43 +12,43 @@
 //! 4108   2    u16   length of a key
 //! 4110   2    u16   length of a value
 //! 4112   1    u8    layout: 1 sorted, 2 append
-//! 4113   8    u64   operations: writes taken in so far
+//! 4113   8    u64   operations: writes accepted so far
 //! 4121              items of the memory component, then of the buffer: u32 count, then {key, kind u8, value}
 //!                   each; then u32 components, each u32 arrays, newest first, each {layout u8, u64 count,
 //!                   u64 keys' number, u64 uid, u8 1 if values are apart, their u64 number and u64 uid or
 //!                   zeros, least key, greatest key}
 //! ```
-//! Invariant: decoding never believes a count beyond the bytes at hand.
+//! Invariant: decoding never trusts a count beyond the bytes available.
 
 use crate::base::checksum::Context;
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, ItemKind};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::io::storage::{Storage, read_whole};
-use crate::merge::Item;
+use crate::merge::MergeItem;
 
 use super::array::ArrayMeta;
-use super::knobs::Layout;
-use super::memory::{Items, Lengths};
+use super::knobs::ItemOrder;
+use super::memory::{ItemList, Lengths};
 use super::pages::{CONTENT_BYTES, metadata_name};
 
 const TAG: u8 = 1;
 
-/// See the module.
+/// The decoded record; see the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Metadata {
     pub(super) store_id: u128,
-    pub(super) layout: Layout,
+    pub(super) layout: ItemOrder,
     pub(super) operations: u64,
-    pub(super) memory: Items,
-    pub(super) buffer: Items,
+    pub(super) memory: ItemList,
+    pub(super) buffer: ItemList,
     /// Arrays of each component, newest first.
     pub(super) components: Vec<Vec<ArrayMeta>>,
 }
 
 impl Metadata {
-    /// Writes it as a file of its own, and makes it and every name before it durable if asked.
+    /// Writes the record as a file of its own. With `sync`, makes the file and all earlier names durable.
     pub(super) fn save(&self, storage: &dyn Storage, number: u64, uid: u64, sync: bool) -> Result<u64> {
         let file = metadata_name(number);
         let bytes = self.encode(uid);
@@ -64,7 +64,7 @@ impl Metadata {
     /// Reads and checks the file.
     ///
     /// # Errors
-    /// `Corrupt` if it is not what was written, `Unsupported` if a newer release wrote it.
+    /// `Corrupt` if the file is damaged, `Unsupported` if a newer release wrote it.
     pub(super) fn load(storage: &dyn Storage, number: u64) -> Result<Metadata> {
         let file = metadata_name(number);
         let length = storage.length(file)?.unwrap_or(0);
@@ -100,14 +100,14 @@ impl Metadata {
     }
 }
 
-fn layout_byte(layout: Layout) -> u8 {
+fn layout_byte(layout: ItemOrder) -> u8 {
     match layout {
-        Layout::Sorted => 1,
-        Layout::Append => 2,
+        ItemOrder::Sorted => 1,
+        ItemOrder::Append => 2,
     }
 }
 
-fn put_items(out: &mut Vec<u8>, items: &Items) {
+fn put_items(out: &mut Vec<u8>, items: &ItemList) {
     out.extend_from_slice(&(items.len() as u32).to_le_bytes());
     for index in 0..items.len() {
         let item = items.item(index);
@@ -135,7 +135,7 @@ pub(super) fn put_array(out: &mut Vec<u8>, array: &ArrayMeta) {
 
 fn decode(file: FileName, header: FileHeader, body: &[u8], length: u64) -> Result<Metadata> {
     let malformed = |bad: Malformed| Error::malformed(file, PAGE_BYTES as u64, bad);
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let stored = reader.u32("the metadata's checksum").map_err(malformed)?;
     let checked = body.get(4..).unwrap_or_default();
     let context = Context { file_uid: header.uid, offset: PAGE_BYTES as u64, tag: TAG };
@@ -150,7 +150,7 @@ fn decode(file: FileName, header: FileHeader, body: &[u8], length: u64) -> Resul
     contents(header.store_id, &mut reader).map_err(malformed)
 }
 
-fn contents(store_id: u128, reader: &mut Reader<'_>) -> std::result::Result<Metadata, Malformed> {
+fn contents(store_id: u128, reader: &mut ByteReader<'_>) -> std::result::Result<Metadata, Malformed> {
     let key_bytes = usize::from(reader.u16("the length of keys")?);
     let value_bytes = usize::from(reader.u16("the length of values")?);
     if key_bytes == 0 || key_bytes + 1 + value_bytes > CONTENT_BYTES {
@@ -175,23 +175,23 @@ fn contents(store_id: u128, reader: &mut Reader<'_>) -> std::result::Result<Meta
     Ok(Metadata { store_id, layout, operations, memory, buffer, components })
 }
 
-fn get_layout(reader: &mut Reader<'_>) -> std::result::Result<Layout, Malformed> {
+fn get_layout(reader: &mut ByteReader<'_>) -> std::result::Result<ItemOrder, Malformed> {
     match reader.u8("the layout")? {
-        1 => Ok(Layout::Sorted),
-        2 => Ok(Layout::Append),
+        1 => Ok(ItemOrder::Sorted),
+        2 => Ok(ItemOrder::Append),
         byte => Err(reader.malformed("the layout", 1, u64::from(byte))),
     }
 }
 
-fn get_items(reader: &mut Reader<'_>, lengths: Lengths) -> std::result::Result<Items, Malformed> {
-    let mut items = Items::new(lengths);
+fn get_items(reader: &mut ByteReader<'_>, lengths: Lengths) -> std::result::Result<ItemList, Malformed> {
+    let mut items = ItemList::new(lengths);
     for _ in 0..reader.u32("the number of items")? {
         let key = reader.bytes(lengths.key_bytes, "a key")?;
         let byte = reader.u8("an item's kind")?;
         let value = reader.bytes(lengths.value_bytes, "a value")?;
         match ItemKind::from_u8(byte) {
-            Some(kind @ ItemKind::Put) => items.push(Item { key, kind, value }),
-            Some(kind @ ItemKind::Delete) => items.push(Item { key, kind, value: &[] }),
+            Some(kind @ ItemKind::Put) => items.push(MergeItem { key, kind, value }),
+            Some(kind @ ItemKind::Delete) => items.push(MergeItem { key, kind, value: &[] }),
             _ => return Err(reader.malformed("an item's kind", 1, u64::from(byte))),
         }
     }
@@ -199,16 +199,16 @@ fn get_items(reader: &mut Reader<'_>, lengths: Lengths) -> std::result::Result<I
 }
 
 pub(super) fn get_array(
-    reader: &mut Reader<'_>,
+    reader: &mut ByteReader<'_>,
     lengths: Lengths,
 ) -> std::result::Result<ArrayMeta, Malformed> {
     let layout = get_layout(reader)?;
     let count = reader.u64("the number of an array's items")?;
-    // So that no length of a file computed from it overflows.
+    // The limit keeps file lengths computed from the count from overflowing.
     if count == 0 || count > 1 << 40 {
         return Err(reader.malformed("the number of an array's items", 1, count));
     }
-    let number = |reader: &mut Reader<'_>| {
+    let number = |reader: &mut ByteReader<'_>| {
         let number = reader.u64("a file's number")?;
         if number >= 1 << 62 { Err(reader.malformed("a file's number", 0, number)) } else { Ok(number) }
     };
@@ -230,11 +230,11 @@ mod tests {
 
     fn sample() -> Metadata {
         let lengths = Lengths { key_bytes: 2, value_bytes: 3 };
-        let mut memory = Items::new(lengths);
-        memory.push(Item { key: b"ab", kind: ItemKind::Put, value: b"123" });
-        memory.push(Item { key: b"aa", kind: ItemKind::Delete, value: b"" });
+        let mut memory = ItemList::new(lengths);
+        memory.push(MergeItem { key: b"ab", kind: ItemKind::Put, value: b"123" });
+        memory.push(MergeItem { key: b"aa", kind: ItemKind::Delete, value: b"" });
         let array = |number, values| ArrayMeta {
-            layout: Layout::Sorted,
+            layout: ItemOrder::Sorted,
             count: 3,
             keys: (number, 77),
             values,
@@ -243,7 +243,7 @@ mod tests {
         };
         Metadata {
             store_id: 9,
-            layout: Layout::Sorted,
+            layout: ItemOrder::Sorted,
             operations: 12,
             buffer: memory.sorted(),
             memory,
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// A record comes back; every flipped bit and every cut of it is an error.
+    /// A record decodes to itself; a record with any bit flipped or any cut is an error.
     #[test]
     fn round_trip_flips_and_cuts() {
         let disk = SimDisk::new(1);
@@ -273,7 +273,8 @@ mod tests {
         }
     }
 
-    /// Crafted contents, under a right checksum, are errors or decode; none panics or believes a count.
+    /// Crafted contents under a right checksum are errors or decode; none panics or makes the decoder trust a
+    /// count.
     #[test]
     fn crafted_contents_are_checked() {
         let good = sample().encode(55);

@@ -1,18 +1,18 @@
-//! Files of the lab: a header and pages with a checksum each; writing them, reading them, caching them.
+//! Files of the lab: a header and checksummed pages; writing, reading and caching them.
 //!
-//! Every file begins with the store's header (format::header, kind lab). Behind it come pages:
+//! Every file begins with the store's header (format::header, kind lab). Pages follow:
 //!
 //! ```text
 //! offset size type  name: meaning (little-endian)
 //! 0      4092       records of one length, as many as fit; zeros behind the last
 //! 4092   4    u32   checksum: of bytes 0..4092 under (the file's uid, the page's offset, 2)
 //! ```
-//! It does not know what a record means. A [`Reader`] may be used by any thread. A number says what a file
-//! is: bit 63 marks one that is being written and has no name yet, bit 62 a metadata record, else it is an
-//! array.
+//! This module does not know the meaning of a record. Any thread may use a [`PageReader`]. A file's number
+//! tells its kind: bit 63 marks a file in writing without a final name, bit 62 a metadata record, and neither
+//! an array.
 //!
-//! Invariant: bytes that a reader gives have been checked against their checksum, also those of a mapping,
-//! which are copied out and never referred to.
+//! Invariant: a reader returns only bytes that match their checksum. Bytes of a mapping are copied out first;
+//! no reference to them is kept.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,16 @@ use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::io::storage::{Mapped, Storage};
 
-/// Of a page, in bytes, for records.
+/// Bytes of a page for records.
 pub(super) const CONTENT_BYTES: usize = PAGE_BYTES - 4;
-/// Pages that are read or written together where they are wanted one after the other.
+/// Pages of one read or write when pages are used in sequence.
 pub(super) const STREAM_PAGES: usize = 16;
-/// Marks the number of a file that is being written.
+/// Marks the number of a file in writing.
 const TEMPORARY: u64 = 1 << 63;
 /// Marks the number of a metadata record.
 const METADATA: u64 = 1 << 62;
 const PAGE_TAG: u8 = 2;
-/// Buffers that direct reads take begin at a multiple of this.
+/// Buffers of direct reads begin at a multiple of this.
 const ALIGNMENT: usize = 512;
 
 pub(super) fn array_name(number: u64) -> FileName {
@@ -43,7 +43,7 @@ pub(super) fn metadata_name(number: u64) -> FileName {
     FileName::new(FileKind::Lab, number | METADATA)
 }
 
-/// The number of a metadata record of that name; `None` for any other file.
+/// The number of a metadata record with that name; `None` for any other file.
 pub(super) fn metadata_number(file: FileName) -> Option<u64> {
     let is_metadata = file.number & (METADATA | TEMPORARY) == METADATA;
     is_metadata.then_some(file.number & !METADATA)
@@ -53,7 +53,7 @@ pub(super) fn is_array(file: FileName) -> bool {
     file.number & (METADATA | TEMPORARY) == 0
 }
 
-/// The number without its marks: what was given out.
+/// The file's number as it was allotted, without marks.
 pub(super) fn plain_number(file: FileName) -> u64 {
     file.number & !(METADATA | TEMPORARY)
 }
@@ -62,7 +62,7 @@ pub(super) fn temporary(file: FileName) -> FileName {
     FileName { number: file.number | TEMPORARY, ..file }
 }
 
-/// Where the pages of one file are.
+/// The pages of one file.
 #[derive(Clone)]
 pub(super) struct PageFile {
     pub(super) name: FileName,
@@ -83,7 +83,7 @@ impl PageFile {
         PageFile { name, uid, record_bytes, map: None }
     }
 
-    /// The file of that name, named by its own header, and how many pages it has.
+    /// The file with that name, identified by its own header, and its number of pages.
     ///
     /// # Errors
     /// `Corrupt` if the header is damaged, or the file ends within a page.
@@ -110,15 +110,15 @@ impl PageFile {
         records.div_ceil(self.records_a_page() as u64)
     }
 
-    /// Length of the file with so many records.
+    /// Length of the file with `records` records, in bytes.
     pub(super) fn bytes_of(&self, records: u64) -> u64 {
         (1 + self.pages_of(records)) * PAGE_BYTES as u64
     }
 
-    /// Makes sure that the file is the one that was named and as long as it was, and maps it if asked.
+    /// Checks that the file has the expected header and length, and maps it if asked.
     ///
     /// # Errors
-    /// `Corrupt` if it is not.
+    /// `Corrupt` if a check fails.
     pub(super) fn check(
         &mut self,
         storage: &dyn Storage,
@@ -142,16 +142,16 @@ impl PageFile {
         Ok(())
     }
 
-    /// Makes sure that the file begins as the one that was named.
+    /// Checks that the file has the expected header.
     ///
     /// # Errors
-    /// `Corrupt` if it does not.
+    /// `Corrupt` if it has another.
     pub(super) fn check_header(&self, storage: &dyn Storage, store_id: u128) -> Result<()> {
         let header = read_header(storage, self.name)?;
         header.check(self.name, &FileHeader { kind: FileKind::Lab, store_id, uid: self.uid, features: 0 })
     }
 
-    /// Ends page `page` of the file, whose records are in `bytes` from `content_at` on: adds zeros and the
+    /// Completes page `page` of the file, whose records start at `content_at` in `bytes`: adds zeros and the
     /// checksum.
     pub(super) fn seal(&self, page: u64, bytes: &mut Vec<u8>, content_at: usize) -> u32 {
         bytes.resize(content_at + CONTENT_BYTES, 0);
@@ -196,7 +196,7 @@ impl Buffer {
         &self.memory[self.start..self.start + bytes.min(self.bytes)]
     }
 
-    /// The records' part of page `index` of the buffer.
+    /// The records of page `index` of the buffer.
     pub(super) fn content(&self, index: usize) -> &[u8] {
         &self.memory[self.start + index * PAGE_BYTES..][..CONTENT_BYTES]
     }
@@ -210,35 +210,35 @@ impl Buffer {
 
 /// Counters of reads.
 #[derive(Default, Debug)]
-pub(super) struct ReadCounts {
+pub(super) struct PageReadCounts {
     pub(super) pages: AtomicU64,
     pub(super) cached_pages: AtomicU64,
 }
 
-/// Reads pages, one at a time through the cache or several past it.
-pub(super) struct Reader {
+/// Reads pages, one at a time through the cache or several at a time past the cache.
+pub(super) struct PageReader {
     storage: Arc<dyn Storage>,
     cache: Option<Mutex<PageCache>>,
-    pub(super) counts: ReadCounts,
+    pub(super) counts: PageReadCounts,
 }
 
-impl std::fmt::Debug for Reader {
+impl std::fmt::Debug for PageReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Reader({})", self.storage.path())
     }
 }
 
-impl Reader {
-    pub(super) fn new(storage: Arc<dyn Storage>, cache_bytes: u64) -> Reader {
+impl PageReader {
+    pub(super) fn new(storage: Arc<dyn Storage>, cache_bytes: u64) -> PageReader {
         let pages_max = (cache_bytes / PAGE_BYTES as u64) as usize;
         let cache = (pages_max > 0).then(|| Mutex::new(PageCache::new(pages_max)));
-        Reader { storage, cache, counts: ReadCounts::default() }
+        PageReader { storage, cache, counts: PageReadCounts::default() }
     }
 
-    /// Reads one page into the buffer's first place.
+    /// Reads one page into the start of the buffer.
     ///
     /// # Errors
-    /// `Corrupt` if its checksum is another.
+    /// `Corrupt` if its checksum does not match.
     pub(super) fn page(&self, file: &PageFile, page: u64, buffer: &mut Buffer) -> Result<()> {
         if let Some(cache) = &self.cache
             && cache.lock().get((file.name, page), buffer)
@@ -253,10 +253,10 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads `count` pages that lie together.
+    /// Reads `count` consecutive pages.
     ///
     /// # Errors
-    /// As [`Reader::page`].
+    /// As [`PageReader::page`].
     pub(super) fn fill(&self, file: &PageFile, first: u64, count: usize, buffer: &mut Buffer) -> Result<()> {
         let offset = PageFile::offset(first);
         let wanted = &mut buffer.bytes()[..count * PAGE_BYTES];
@@ -287,7 +287,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Drops what the cache has of a file that is gone.
+    /// Drops the cached pages of a removed file.
     pub(super) fn forget(&self, file: FileName) {
         if let Some(cache) = &self.cache {
             cache.lock().forget(file);
@@ -295,7 +295,7 @@ impl Reader {
     }
 }
 
-/// Pages by file and number; the hand passes over those asked for since it came by (CLOCK).
+/// Pages by file and number, with CLOCK eviction: a page that was read since the last sweep is skipped once.
 #[derive(Debug)]
 struct PageCache {
     places: BTreeMap<(FileName, u64), usize>,
@@ -343,7 +343,7 @@ impl PageCache {
         self.hand = (self.hand + 1) % self.slots.len();
     }
 
-    /// The slots stay, and are the first to be taken.
+    /// The slots remain, and are reused by the ordinary eviction.
     fn forget(&mut self, file: FileName) {
         let range = (file, 0)..=(file, u64::MAX);
         let gone: Vec<(FileName, u64)> = self.places.range(range).map(|(key, _)| *key).collect();
@@ -357,7 +357,7 @@ impl PageCache {
 pub(super) struct PageWriter<'a> {
     storage: &'a dyn Storage,
     file: PageFile,
-    /// Pages not written yet, the last one not full.
+    /// Pages not yet written; the last one is not full.
     pending: Vec<u8>,
     in_page: usize,
     pages_written: u64,
@@ -373,7 +373,7 @@ impl<'a> PageWriter<'a> {
         Ok(PageWriter { storage, file, pending: Vec::new(), in_page: 0, pages_written: 0, count: 0 })
     }
 
-    /// Appends a record, given in parts and filled up with zeros.
+    /// Appends a record, given in parts and padded with zeros.
     pub(super) fn push(&mut self, parts: &[&[u8]]) -> Result<()> {
         if self.in_page == self.file.records_a_page() {
             self.end_page();
@@ -405,7 +405,7 @@ impl<'a> PageWriter<'a> {
         Ok(())
     }
 
-    /// Writes what is left, makes it durable if asked, and gives the file its name.
+    /// Writes the remaining records, syncs the file if asked, and renames it to its final name.
     pub(super) fn finish(mut self, sync: bool) -> Result<PageFile> {
         if self.in_page > 0 {
             self.end_page();
@@ -438,7 +438,8 @@ mod tests {
         file
     }
 
-    /// Records come back from every page, through the cache and past it, and a cache of a page holds one.
+    /// Records read back from every page, through the cache and past it, and a cache of one page holds one
+    /// page.
     #[test]
     fn records_come_back() {
         let disk = SimDisk::new(1);
@@ -447,7 +448,7 @@ mod tests {
         let file = written(&*disk, count);
         assert_eq!((file.records_a_page(), file.pages_of(u64::from(count))), (110, 41));
         for cache_bytes in [0, 4096, 40_960, 1 << 20] {
-            let reader = Reader::new(disk.clone(), cache_bytes);
+            let reader = PageReader::new(disk.clone(), cache_bytes);
             let mut buffer = Buffer::pages(3);
             for round in 0..3u64 {
                 for page in 0..41u64 {
@@ -468,7 +469,7 @@ mod tests {
         }
     }
 
-    /// A flipped bit anywhere, and a file too short or too long, is told.
+    /// A flipped bit anywhere, and a file too short or too long, is an error.
     #[test]
     fn damage_is_told() {
         let disk = SimDisk::new(1);
@@ -477,7 +478,7 @@ mod tests {
         let good = disk.contents(file.name).expect("it is there");
         let read = |bytes: &[u8]| {
             disk.set_contents(file.name, Some(bytes));
-            let reader = Reader::new(disk.clone(), 0);
+            let reader = PageReader::new(disk.clone(), 0);
             let mut file = file.clone();
             file.check(&*disk, 5, 200, false)?;
             (0..2).try_for_each(|page| reader.page(&file, page, &mut Buffer::pages(1)))

@@ -1,13 +1,14 @@
-//! Looking into several arrays at once, for one get.
+//! Searches several arrays at once for one get.
 //!
-//! Drizard, section 2.6, has a thread a component, joined from the newest on, and a shared number of the
-//! newest component found, at which each looks every so many steps. Here the sound rule of both: so many
-//! searches are in flight, the newest that finds the key decides once all newer ones have not, and the rest
-//! are left to themselves: they end in their own time, or stop at a look at the shared number. Searches run
-//! on workers that stay; a get never makes a thread.
+//! Drizard, section 2.6, starts a thread for each component and joins them from the newest on. The threads
+//! share the number of the newest component that has the key, and each reads it every few steps. This module
+//! keeps both rules in a sound form. A fixed number of searches are in flight. The newest search that finds
+//! the key decides the answer, once all newer ones have not found it. The remaining searches run to their
+//! end, or stop when they read the shared number. Searches run on permanent workers; a get never starts a
+//! thread.
 //!
-//! Invariants: 1. an answer never depends on the order in which searches end; 2. an error of a search that no
-//! longer matters fails nothing.
+//! Invariants: 1. an answer never depends on the order in which searches end; 2. an error of a search that
+//! does not decide the answer is ignored.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,13 +17,13 @@ use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, AtomicUsize, Event, Mutex, Ordering};
 use crate::io::env::{Threads, Turn, Worker};
 
-use super::array::{Array, Found, Searched, Want};
-use super::pages::{Buffer, Reader};
+use super::array::{Array, ArrayItem, Searched, Want};
+use super::pages::{Buffer, PageReader};
 
-/// What each of the threads is called.
+/// Name of each worker thread.
 const THREAD: &str = "trine-lab";
 
-/// One get's searches.
+/// The searches of one get.
 struct Lookup {
     key: Vec<u8>,
     want: Want,
@@ -40,7 +41,7 @@ struct Job {
 }
 
 impl Job {
-    fn run(self, reader: &Reader) {
+    fn run(self, reader: &PageReader) {
         let lookup = &self.lookup;
         let is_over = || lookup.newest_found.load(Ordering::Acquire) < self.index;
         let mut steps = 0;
@@ -49,7 +50,7 @@ impl Job {
             lookup.poll_steps > 0 && steps % lookup.poll_steps == 0 && is_over()
         };
         let search = || self.array.search(reader, &lookup.key, lookup.want, &mut Buffer::pages(1), &mut stop);
-        // The caller waits for each answer.
+        // The caller waits for each answer, so a panic becomes one.
         let answer = catch_unwind(AssertUnwindSafe(search))
             .unwrap_or_else(|panic| Err(Error::panicked(THREAD, &*panic)));
         if matches!(answer, Ok(Searched::Found(_))) {
@@ -60,12 +61,12 @@ impl Job {
     }
 }
 
-/// What the workers share.
+/// The queue of jobs, shared by the workers.
 struct Queue {
     jobs: Mutex<VecDeque<Job>>,
     is_closing: AtomicBool,
     changed: Arc<Event>,
-    reader: Arc<Reader>,
+    reader: Arc<PageReader>,
 }
 
 struct Searcher(Arc<Queue>);
@@ -86,45 +87,45 @@ impl Worker for Searcher {
     }
 }
 
-/// Workers that search.
-pub(super) struct Pool {
+/// A pool of search workers.
+pub(super) struct SearchPool {
     queue: Arc<Queue>,
     threads: Arc<dyn Threads>,
     width: usize,
     poll_steps: u64,
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for SearchPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pool({} searches at a time)", self.width)
     }
 }
 
-impl Pool {
+impl SearchPool {
     /// Starts `width` workers.
     ///
     /// # Errors
-    /// `Io` if the system has no thread to give.
+    /// `Io` if the system cannot start a thread.
     pub(super) fn start(
         threads: Arc<dyn Threads>,
-        reader: Arc<Reader>,
+        reader: Arc<PageReader>,
         width: usize,
         poll_steps: u64,
-    ) -> Result<Pool> {
+    ) -> Result<SearchPool> {
         let (jobs, is_closing) = (Mutex::default(), AtomicBool::new(false));
         let queue = Arc::new(Queue { jobs, is_closing, changed: Arc::new(Event::new()), reader });
-        let pool = Pool { queue, threads, width, poll_steps };
+        let pool = SearchPool { queue, threads, width, poll_steps };
         for _ in 0..width {
             pool.threads.spawn(THREAD, Box::new(Searcher(Arc::clone(&pool.queue))))?;
         }
         Ok(pool)
     }
 
-    /// What the newest of `arrays`, given newest first, says of the key.
+    /// Returns the newest item of the key in `arrays`, which are given newest first.
     ///
     /// # Errors
-    /// Of the search that decides.
-    pub(super) fn search(&self, arrays: &[Arc<Array>], key: &[u8], want: Want) -> Result<Option<Found>> {
+    /// The error of the search that decides.
+    pub(super) fn search(&self, arrays: &[Arc<Array>], key: &[u8], want: Want) -> Result<Option<ArrayItem>> {
         let lookup = Arc::new(Lookup {
             key: key.to_vec(),
             want,
@@ -147,7 +148,7 @@ impl Pool {
             match answer {
                 None => self.threads.wait(&lookup.answered, seen, None),
                 Some(Ok(Searched::Found(found))) => {
-                    // Those still in flight are of no use to anybody.
+                    // Tells the searches in flight to stop.
                     lookup.newest_found.fetch_min(front, Ordering::AcqRel);
                     return Ok(Some(found));
                 }
@@ -160,7 +161,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for SearchPool {
     fn drop(&mut self) {
         self.queue.is_closing.store(true, Ordering::Release);
         self.queue.changed.notify();

@@ -1,10 +1,10 @@
-//! The face of the lab: opening, writing, reading, saving.
+//! The public interface of the lab: opening, writing, reading, saving.
 //!
-//! It holds the parts together and knows no byte of a file. A full memory is merged down before the write
-//! that finds it so; a cascade that reaches the disk ends in a save. One thread writes.
+//! It connects the parts and does not know the bytes of a file. When memory is full, a write first merges it
+//! down. A cascade that reaches the disk ends in a save. One thread writes.
 //!
-//! Invariants: 1. `live` names every file that the last save needs, and nothing of it is removed; 2. what a
-//! failed merge or save left behind is removed only after a later save, or when the store is opened again.
+//! Invariants: 1. no file that the last save needs is removed; 2. leftovers of a failed merge or save are
+//! removed only after a later save, or when the store is opened again.
 
 use std::path::Path;
 
@@ -13,21 +13,21 @@ use crate::base::id::{FileName, ItemKind};
 use crate::base::sync::{Arc, Ordering};
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
-use crate::io::storage::{Entry, LockMode};
-use crate::merge::{Item, Merge, Source};
+use crate::io::storage::{DirectoryEntry, LockMode};
+use crate::merge::{Merge, MergeItem, MergeSource};
 
-use super::array::{Array, ArrayMeta, ArrayStream, Found, Searched, Shape, Want};
-use super::cascade::{Cascade, Component, MergeCounts, capacity};
-use super::filter::{Bloom, Hashed};
-use super::knobs::{FilterScope, Knob, Knobs, Layout, invalid};
-use super::memory::{Items, ItemsSource, Lengths, Memory};
+use super::array::{Array, ArrayItem, ArrayMeta, ArrayShape, ArrayStream, Searched, Want};
+use super::cascade::{Cascade, CascadeCounts, Component, capacity};
+use super::filter::{Bloom, FilterHash};
+use super::knobs::{FilterScope, ItemOrder, Knob, Knobs, invalid};
+use super::memory::{ItemList, ItemsSource, Lengths, MemoryComponent};
 use super::metadata::Metadata;
-use super::pages::{Buffer, Reader, is_array, metadata_name, metadata_number, plain_number, temporary};
-use super::parallel::Pool;
+use super::pages::{Buffer, PageReader, is_array, metadata_name, metadata_number, plain_number, temporary};
+use super::parallel::SearchPool;
 
-/// Files that are kept open.
+/// Limit of open files.
 const OPEN_FILES_MAX: usize = 512;
-/// Of a new store's first file.
+/// Number of a new store's first file.
 const FIRST_NUMBER: u64 = 1;
 
 /// A store of the lab: see the [module](crate::lab).
@@ -49,15 +49,15 @@ const FIRST_NUMBER: u64 = 1;
 /// ```
 #[derive(Debug)]
 pub struct Lab {
-    /// First, so that its workers have ended before the lock is given up.
-    pool: Option<Pool>,
+    /// The first field, so that its workers end before the lock is released.
+    pool: Option<SearchPool>,
     env: HeldEnv,
     knobs: Knobs,
-    shape: Shape,
+    shape: ArrayShape,
     store_id: u128,
-    reader: Arc<Reader>,
-    memory: Memory,
-    buffer: Items,
+    reader: Arc<PageReader>,
+    memory: MemoryComponent,
+    buffer: ItemList,
     components: Vec<Component>,
     global: Option<Bloom>,
     operations: u64,
@@ -72,12 +72,12 @@ pub struct Lab {
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Counts {
-    merges: MergeCounts,
+    merges: CascadeCounts,
     saves: u64,
     save_bytes: u64,
 }
 
-/// The environment, locked; given back with the store.
+/// A locked environment; dropping it releases the lock.
 pub(super) struct HeldEnv(pub(super) Env);
 
 impl std::fmt::Debug for HeldEnv {
@@ -92,13 +92,13 @@ impl Drop for HeldEnv {
     }
 }
 
-/// A component, as it is now.
+/// The current state of a component.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ComponentStats {
     /// Items in it, deletions included.
     pub items: u64,
-    /// Items it is made for.
+    /// Items it has room for.
     pub capacity_items: u64,
     /// Its arrays.
     pub arrays: u64,
@@ -108,19 +108,19 @@ pub struct ComponentStats {
     pub filter: Option<FilterStats>,
 }
 
-/// A Bloom filter, as it is now.
+/// The current state of a Bloom filter.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FilterStats {
-    /// Its size.
+    /// Its size, in bits.
     pub bits: u64,
-    /// Bits set an item.
+    /// Hashes of a key, so bits set by an item.
     pub hashes: u64,
-    /// Bits that are set.
+    /// Number of bits that are set.
     pub ones: u64,
 }
 
-/// What a lab store has and has done since it was opened.
+/// Sizes of a lab store, and counters since it was opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LabStats {
@@ -128,9 +128,9 @@ pub struct LabStats {
     pub key_bytes: u64,
     /// Length of values, in bytes.
     pub value_bytes: u64,
-    /// Writes taken in since the store was made.
+    /// Writes accepted since the store was created.
     pub operations: u64,
-    /// Of these, how many the last save has.
+    /// Writes among them that the last save has.
     pub operations_saved: u64,
     /// Items in the memory component.
     pub memory_items: u64,
@@ -142,7 +142,7 @@ pub struct LabStats {
     pub filter: Option<FilterStats>,
     /// Pages read from files, the cache's misses.
     pub page_reads: u64,
-    /// Pages that the cache had.
+    /// Pages read from the cache.
     pub cached_page_reads: u64,
     /// Arrays written.
     pub merges: u64,
@@ -157,14 +157,15 @@ pub struct LabStats {
 }
 
 impl Lab {
-    /// Opens the store in the directory, or makes it.
+    /// Opens the store in the directory, or creates it.
     ///
-    /// Lengths of keys and values and the layout are fixed then; the other knobs may change from one opening
-    /// to the next, and hold for what is written after.
+    /// Creation fixes the lengths of keys and values and the layout. The other knobs may change at each
+    /// opening, and apply to later writes.
     ///
     /// # Errors
-    /// `Invalid` if the knobs do not go together, `Mismatch` if one that is fixed was another, `Locked` if
-    /// the store is open, `Foreign` if the directory holds something else, `Corrupt` if a file is damaged.
+    /// `Invalid` if the knobs contradict each other, `Mismatch` if a fixed knob differs from its stored
+    /// value, `Locked` if the store is open already, `Foreign` if the directory has other files, `Corrupt` if
+    /// a file is damaged.
     pub fn open(directory: &Path, knobs: &Knobs) -> Result<Lab> {
         let direct_io = if knobs.is_on(Knob::DirectIo) { DirectIo::WhereSupported } else { DirectIo::Off };
         Lab::open_in(Env::os(directory, FileUse::new(direct_io, OPEN_FILES_MAX, ReadWith::Plain))?, knobs)
@@ -189,7 +190,7 @@ impl Lab {
                     "missing",
                 ));
             }
-            // What a first save that was cut short left.
+            // Leftovers of an interrupted first save.
             for file in files.drain(..) {
                 env.0.storage.remove(file)?;
             }
@@ -207,25 +208,25 @@ impl Lab {
         if reads_at_a_time > 1 {
             let (threads, reader) = (Arc::clone(&lab.env.0.threads), Arc::clone(&lab.reader));
             let poll_steps = knobs.number(Knob::ParallelPollSteps);
-            lab.pool = Some(Pool::start(threads, reader, reads_at_a_time, poll_steps)?);
+            lab.pool = Some(SearchPool::start(threads, reader, reads_at_a_time, poll_steps)?);
         }
         Ok(lab)
     }
 
     fn with(env: HeldEnv, knobs: &Knobs, metadata: &Metadata, files: &[FileName]) -> Lab {
         let lengths = metadata.memory.lengths;
-        let shape = Shape {
+        let shape = ArrayShape {
             lengths,
             layout: metadata.layout,
             columns: knobs.is_on(Knob::Columns),
             fences: knobs.is_on(Knob::Fences),
             map: knobs.is_on(Knob::ReadBy),
         };
-        let mut memory = Memory::new(knobs.memory(), lengths);
+        let mut memory = MemoryComponent::new(knobs.memory(), lengths);
         for index in 0..metadata.memory.len() {
             memory.write(metadata.memory.item(index));
         }
-        let reader = Arc::new(Reader::new(Arc::clone(&env.0.storage), knobs.number(Knob::CacheBytes)));
+        let reader = Arc::new(PageReader::new(Arc::clone(&env.0.storage), knobs.number(Knob::CacheBytes)));
         Lab {
             pool: None,
             env,
@@ -253,7 +254,7 @@ impl Lab {
     fn read_components(&mut self, metadata: &Metadata) -> Result<()> {
         if let Some(global) = &mut self.global {
             for items in [self.memory.items(), &self.buffer] {
-                (0..items.len()).for_each(|index| global.add(Hashed::of(items.key(index))));
+                (0..items.len()).for_each(|index| global.add(FilterHash::of(items.key(index))));
             }
         }
         for arrays in &metadata.components {
@@ -273,15 +274,15 @@ impl Lab {
         Ok(())
     }
 
-    /// Removes what the record does not need.
+    /// Removes the files that the live record does not need.
     fn take_out_leftovers(&mut self, files: Vec<FileName>, newest: u64) -> Result<()> {
         let live = self.live_files(&self.components);
         self.records.push(newest);
         let is_needed = |file: &FileName| live.contains(file) || metadata_number(*file) == Some(newest);
         let leftovers: Vec<FileName> = files.into_iter().filter(|file| !is_needed(file)).collect();
         if self.knobs.is_on(Knob::Sync) && !leftovers.is_empty() {
-            // The process may have ended before the record was durable, and the leftovers be what an older
-            // one needs.
+            // The process may have ended before the record was durable. Until it is durable, an older record
+            // may need the leftovers.
             self.env.0.storage.sync(metadata_name(newest))?;
             self.env.0.storage.sync_directory()?;
         }
@@ -299,25 +300,25 @@ impl Lab {
     /// Writes a value under a key.
     ///
     /// # Errors
-    /// `Invalid` if a length is not the store's. Else what merging or saving met: of these, one of merging
-    /// comes before the write and leaves it undone; one of saving comes after it.
+    /// `Invalid` if a length is not the store's; else the error of a merge or a save. A merge fails before
+    /// the write and leaves it undone; a save fails after it.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if value.len() != self.shape.lengths.value_bytes {
             let (given, all) = (value.len(), self.shape.lengths.value_bytes);
             return Err(invalid(format!("a value of {given} bytes, and those of this store have {all}")));
         }
-        self.write(Item { key, kind: ItemKind::Put, value })
+        self.write(MergeItem { key, kind: ItemKind::Put, value })
     }
 
-    /// Deletes a key, by a mark that hides what is older.
+    /// Deletes a key, by a tombstone that hides older items.
     ///
     /// # Errors
     /// As [`Lab::put`].
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.write(Item { key, kind: ItemKind::Delete, value: &[] })
+        self.write(MergeItem { key, kind: ItemKind::Delete, value: &[] })
     }
 
-    fn write(&mut self, item: Item<'_>) -> Result<()> {
+    fn write(&mut self, item: MergeItem<'_>) -> Result<()> {
         self.check_key(item.key)?;
         if self.memory.len() >= self.knobs.count(Knob::MemoryItems) {
             self.merge_down()?;
@@ -325,7 +326,7 @@ impl Lab {
         self.memory.write(item);
         self.operations += 1;
         if let Some(global) = &mut self.global {
-            global.add(Hashed::of(item.key));
+            global.add(FilterHash::of(item.key));
         }
         let save_every = self.knobs.number(Knob::SaveEvery);
         if save_every > 0 && self.operations - self.operations_saved >= save_every {
@@ -342,11 +343,12 @@ impl Lab {
         Err(invalid(format!("a key of {} bytes, and those of this store have {all}", key.len())))
     }
 
-    /// Everything in memory goes into the buffer, and from there on if that is full; or straight on.
+    /// Merges memory into the buffer, and the buffer into the components if it is full. Without a buffer,
+    /// merges memory into the components.
     fn merge_down(&mut self) -> Result<()> {
         let items = match self.shape.layout {
-            Layout::Sorted => self.memory.items().sorted(),
-            Layout::Append => self.memory.items().clone(),
+            ItemOrder::Sorted => self.memory.items().sorted(),
+            ItemOrder::Append => self.memory.items().clone(),
         };
         if !self.knobs.is_on(Knob::Buffer) && self.buffer.len() == 0 {
             return self.push_down(&items);
@@ -358,12 +360,12 @@ impl Lab {
         }
         self.buffer = buffer;
         self.memory.clear();
-        // The paper's tolerance of faults: with it, each new buffer is on disk at once.
+        // As in the paper's fault tolerance, each new buffer is saved at once if `save_every` is on.
         if self.knobs.number(Knob::SaveEvery) > 0 { self.save() } else { Ok(()) }
     }
 
-    /// Writes `items` into the components; memory and buffer are empty after.
-    fn push_down(&mut self, items: &Items) -> Result<()> {
+    /// Writes `items` into the components; then memory and buffer are empty.
+    fn push_down(&mut self, items: &ItemList) -> Result<()> {
         let mut components = self.components.clone();
         let mut made = Vec::new();
         let random = Arc::clone(&self.env.0.random);
@@ -379,16 +381,16 @@ impl Lab {
             counts: &mut self.counts.merges,
         };
         let pushed = cascade.push_down(items, &mut components);
-        let empty = Items::new(self.shape.lengths);
+        let empty = ItemList::new(self.shape.lengths);
         let named = pushed.and_then(|()| {
-            // A record that survives must find the arrays it names.
+            // A record that survives a crash must find the arrays that it names.
             if self.knobs.is_on(Knob::Sync) { self.env.0.storage.sync_directory() } else { Ok(()) }
         });
         let saved = named.and_then(|()| self.write_record(&empty, &empty, &components));
         let needed = if saved.is_ok() { &components } else { &self.components };
         let live = self.live_files(needed);
         let before = self.live_files(&self.components);
-        // Under either name; one that is not there is no error.
+        // Both names of each file are removed; a missing file is no error.
         let unneeded = made.into_iter().chain(before).filter(|file| !live.contains(file));
         let unneeded: Vec<FileName> = unneeded.flat_map(|file| [file, temporary(file)]).collect();
         unneeded.iter().for_each(|file| self.reader.forget(*file));
@@ -400,10 +402,10 @@ impl Lab {
         self.remove_dead()
     }
 
-    /// Saves everything: what is in memory, and what is live. Costs a file as long as memory and buffer are.
+    /// Saves the items in memory and the names of live files. Writes a file as long as memory and buffer are.
     ///
     /// # Errors
-    /// What the device said; the last save stays what it was.
+    /// The error of the device; the last save remains valid.
     pub fn save(&mut self) -> Result<()> {
         let (memory, buffer) = (self.memory.items().clone(), self.buffer.clone());
         let components = self.components.clone();
@@ -411,7 +413,7 @@ impl Lab {
         self.remove_dead()
     }
 
-    fn write_record(&mut self, memory: &Items, buffer: &Items, components: &[Component]) -> Result<()> {
+    fn write_record(&mut self, memory: &ItemList, buffer: &ItemList, components: &[Component]) -> Result<()> {
         let metas = |one: &Component| one.arrays.iter().map(|array| array.meta.clone()).collect();
         let components: Vec<Vec<ArrayMeta>> = components.iter().map(metas).collect();
         let metadata = Metadata {
@@ -424,7 +426,7 @@ impl Lab {
         };
         let number = self.next_number;
         self.next_number += 1;
-        // Also one that fails may be found by the next to open, so it is removed like those before it.
+        // The next opening may find this record even if the save fails, so it is removed like earlier ones.
         self.records.push(number);
         let (storage, sync) = (&*self.env.0.storage, self.knobs.is_on(Knob::Sync));
         let bytes = metadata.save(storage, number, self.env.0.random.u64(), sync)?;
@@ -434,7 +436,7 @@ impl Lab {
         Ok(())
     }
 
-    /// After a save: records before it go first, then what only they needed.
+    /// After a save, removes older records first, then the files that only they needed.
     fn remove_dead(&mut self) -> Result<()> {
         let storage = &self.env.0.storage;
         while self.records.len() > 1 {
@@ -454,12 +456,12 @@ impl Lab {
     /// The key's value.
     ///
     /// # Errors
-    /// `Invalid` if the length is not the store's, `Corrupt` if a page that was needed is damaged, `Io`.
+    /// `Invalid` if the length is not the store's, `Corrupt` if a page on the way is damaged, `Io`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.find(key, Want::Value)?.filter(|found| found.kind == ItemKind::Put).map(|found| found.value))
     }
 
-    /// Whether the key has a value, which is not read.
+    /// Whether the key has a value; the value is not read.
     ///
     /// # Errors
     /// As [`Lab::get`].
@@ -467,13 +469,13 @@ impl Lab {
         Ok(self.find(key, Want::Presence)?.is_some_and(|found| found.kind == ItemKind::Put))
     }
 
-    fn find(&self, key: &[u8], want: Want) -> Result<Option<Found>> {
+    fn find(&self, key: &[u8], want: Want) -> Result<Option<ArrayItem>> {
         self.check_key(key)?;
-        let hashed = Hashed::of(key);
+        let hashed = FilterHash::of(key);
         if self.global.as_ref().is_some_and(|filter| !filter.admits(hashed)) {
             return Ok(None);
         }
-        let found = |item: Item<'_>| Some(Found { kind: item.kind, value: item.value.to_vec() });
+        let found = |item: MergeItem<'_>| Some(ArrayItem { kind: item.kind, value: item.value.to_vec() });
         if let Some(item) = self.memory.get(key) {
             return Ok(found(item));
         }
@@ -501,7 +503,7 @@ impl Lab {
         Ok(None)
     }
 
-    /// Gives every item to `each`, in key order: for checks, as it reads every page.
+    /// Passes every item to `each`, in key order. It reads every page, and is for checks.
     ///
     /// # Errors
     /// As [`Lab::get`].
@@ -509,15 +511,16 @@ impl Lab {
         let memory = self.memory.items().sorted();
         let arrays = || self.components.iter().flat_map(|one| &one.arrays);
         let mut appended = Vec::new();
-        for array in arrays().filter(|array| array.meta.layout == Layout::Append) {
+        for array in arrays().filter(|array| array.meta.layout == ItemOrder::Append) {
             appended.push(array.read_all(&self.reader)?.sorted());
         }
-        let mut sources: Vec<Box<dyn Source + '_>> =
+        let mut sources: Vec<Box<dyn MergeSource + '_>> =
             vec![Box::new(ItemsSource::new(&memory)), Box::new(ItemsSource::new(&self.buffer))];
-        // A store's arrays are of one layout, so either list is empty.
-        sources
-            .extend(appended.iter().map(|items| Box::new(ItemsSource::new(items)) as Box<dyn Source + '_>));
-        for array in arrays().filter(|array| array.meta.layout == Layout::Sorted) {
+        // All arrays of a store have one layout, so one of the two lists is empty.
+        sources.extend(
+            appended.iter().map(|items| Box::new(ItemsSource::new(items)) as Box<dyn MergeSource + '_>),
+        );
+        for array in arrays().filter(|array| array.meta.layout == ItemOrder::Sorted) {
             sources.push(Box::new(ArrayStream::new(Arc::clone(array), Arc::clone(&self.reader))?));
         }
         let mut merge = Merge::with_prefix(sources, &[]);
@@ -530,7 +533,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What it has and has done.
+    /// Sizes and counters.
     pub fn stats(&self) -> LabStats {
         let filter = |one: &Bloom| FilterStats { bits: one.bits(), hashes: one.hashes(), ones: one.ones() };
         let component = |(index, one): (usize, &Component)| ComponentStats {
@@ -559,12 +562,12 @@ impl Lab {
         }
     }
 
-    /// The knobs it was opened with.
+    /// The knobs given at the opening.
     pub fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// Saves and closes. Dropping instead loses what came since the last save, as a crash would.
+    /// Saves and closes. Dropping the store instead loses writes since the last save, as a crash does.
     ///
     /// # Errors
     /// As [`Lab::save`].
@@ -576,23 +579,23 @@ impl Lab {
 /// Files of the lab in the directory.
 ///
 /// # Errors
-/// `Foreign` if there is anything else.
+/// `Foreign` if the directory has any other file.
 pub(super) fn files_of(env: &Env) -> Result<Vec<FileName>> {
     let mut files = Vec::new();
     for entry in env.storage.list()? {
         match entry {
-            Entry::Ours(file) if file == FileName::LOCK => {}
-            Entry::Ours(file) if file.kind == crate::base::id::FileKind::Lab => files.push(file),
-            Entry::Ours(file) => {
+            DirectoryEntry::Ours(file) if file == FileName::LOCK => {}
+            DirectoryEntry::Ours(file) if file.kind == crate::base::id::FileKind::Lab => files.push(file),
+            DirectoryEntry::Ours(file) => {
                 return Err(Error::Foreign { path: env.storage.path(), found: format!("{file} of a store") });
             }
-            Entry::Foreign(found) => return Err(Error::Foreign { path: env.storage.path(), found }),
+            DirectoryEntry::Foreign(found) => return Err(Error::Foreign { path: env.storage.path(), found }),
         }
     }
     Ok(files)
 }
 
-/// The record of the highest number that reads back; `None` if nothing was ever saved.
+/// The readable record of the highest number; `None` if there was no save.
 fn newest_record(env: &Env, files: &[FileName]) -> Result<Option<(Metadata, u64)>> {
     let mut numbers: Vec<u64> = files.iter().filter_map(|file| metadata_number(*file)).collect();
     numbers.sort_unstable();
@@ -600,9 +603,9 @@ fn newest_record(env: &Env, files: &[FileName]) -> Result<Option<(Metadata, u64)
     for number in numbers.into_iter().rev() {
         match Metadata::load(&*env.storage, number) {
             Ok(metadata) => return Ok(Some((metadata, number))),
-            // The first record of all is from before the first write: there is nothing in it to lose.
+            // The very first record is older than the first write, so it has no items to lose.
             Err(Error::Corrupt(_)) if number == FIRST_NUMBER => {}
-            // One that was not finished: the save before it is still there.
+            // An unfinished record: the save before it is still on disk.
             Err(error @ Error::Corrupt(_)) => {
                 first_failure.get_or_insert(error);
             }
@@ -619,16 +622,16 @@ fn fresh(env: &Env, knobs: &Knobs) -> Metadata {
         store_id: u128::from(env.random.u64()) << 64 | u128::from(env.random.u64()),
         layout: knobs.layout(),
         operations: 0,
-        memory: Items::new(lengths),
-        buffer: Items::new(lengths),
+        memory: ItemList::new(lengths),
+        buffer: ItemList::new(lengths),
         components: Vec::new(),
     }
 }
 
-/// What is fixed when a store is made is as it was.
+/// Checks that the knobs fixed at creation have their stored values.
 fn fits(metadata: &Metadata, knobs: &Knobs) -> Result<()> {
     let lengths = metadata.memory.lengths;
-    let layout = if metadata.layout == Layout::Sorted { "sorted" } else { "append" };
+    let layout = if metadata.layout == ItemOrder::Sorted { "sorted" } else { "append" };
     for (name, stored) in [
         ("key_bytes", lengths.key_bytes.to_string()),
         ("value_bytes", lengths.value_bytes.to_string()),
@@ -642,9 +645,9 @@ fn fits(metadata: &Metadata, knobs: &Knobs) -> Result<()> {
     Ok(())
 }
 
-/// Both, sorted; of equal keys the one of `upper`.
-fn merged(upper: &Items, lower: &Items) -> Result<Items> {
-    let mut out = Items::new(upper.lengths);
+/// Merges both lists; of equal keys the item of `upper` stays.
+fn merged(upper: &ItemList, lower: &ItemList) -> Result<ItemList> {
+    let mut out = ItemList::new(upper.lengths);
     let mut merge = Merge::with_prefix(vec![ItemsSource::new(upper), ItemsSource::new(lower)], &[]);
     while let Some(item) = merge.item() {
         out.push(item);

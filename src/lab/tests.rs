@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
 use crate::base::sync::Arc;
-use crate::io::sim::{Crash, Plan, SimDisk, SimRng, Stop, sim_env};
-use crate::io::storage::{Entry, Storage};
+use crate::io::sim::{Crash, FaultPlan, SimDisk, SimRng, Stop, sim_env};
+use crate::io::storage::{DirectoryEntry, Storage};
 
 use super::{Knobs, Lab, Preset};
 
@@ -18,7 +18,7 @@ fn open(disk: &Arc<SimDisk>, seed: u64, knobs: &Knobs) -> Result<Lab> {
     Lab::open_in(sim_env(disk, seed).0, knobs)
 }
 
-/// Small sizes, and the parts that may change from one opening to the next, by chance.
+/// Sets small sizes, and random values for the knobs that may change at an opening.
 fn shake(knobs: &mut Knobs, rng: &mut SimRng) {
     let appended = knobs.get("layout").unwrap() == "append";
     let mut set = |name: &str, values: &[&str]| {
@@ -77,8 +77,8 @@ fn compare(lab: &Lab, model: &Model, rng: &mut SimRng, keys: u64) {
     }
 }
 
-/// Random writes, deletions and reads answer as a map does, over reopens with other knobs, saved or not: what
-/// was not saved is lost exactly.
+/// Random writes, deletions and reads give the results of a map, over reopens with other knobs, saved or not.
+/// A reopen without a save loses exactly the unsaved writes.
 #[test]
 fn random_operations_and_knobs_agree_with_a_map() {
     for seed in 0..24u64 {
@@ -95,7 +95,7 @@ fn random_operations_and_knobs_agree_with_a_map() {
             let mut saves = lab.stats().saves;
             for _ in 0..rng.below(400) {
                 let key = key(&mut rng, keys);
-                // A merge that reaches the disk saves before the write it makes room for.
+                // A merge that reaches the disk saves before the write that triggered it.
                 let before = model.clone();
                 if rng.one_in(4) {
                     lab.delete(&key).unwrap();
@@ -133,7 +133,7 @@ fn random_operations_and_knobs_agree_with_a_map() {
     }
 }
 
-/// Writes until the disk stops; gives the states after each operation, from the last one known saved on.
+/// Writes until the disk stops; returns the states after each operation, from the last known save on.
 fn run_to_the_stop(disk: &Arc<SimDisk>, seed: u64, knobs: &Knobs) -> Vec<Model> {
     let mut rng = SimRng::new(seed);
     let mut model = Model::new();
@@ -174,7 +174,7 @@ fn crash_everywhere(knobs: &Knobs, crashes: &[Crash], step: usize) {
     for index in (0..calls).step_by(step) {
         for stop in [Stop::Before, Stop::Amid] {
             let disk = SimDisk::new(3);
-            disk.plan(Plan::stop(stop, index));
+            disk.plan(FaultPlan::stop(stop, index));
             let possible = run_to_the_stop(&disk, 3, knobs);
             for crash in crashes {
                 let after = disk.fork();
@@ -185,12 +185,12 @@ fn crash_everywhere(knobs: &Knobs, crashes: &[Crash], step: usize) {
                 let at = at.unwrap_or_else(|| panic!("call {index} {stop:?} {crash:?}: no state of a save"));
                 lost_most = lost_most.max(possible.len() - 1 - at);
                 reopened += 1;
-                // What the crash left behind is gone, and the store goes on.
+                // The reopening removed leftovers of the crash, and the store works on.
                 drop(lab);
                 let files = after.list().unwrap().len();
                 drop(open(&after, 10, knobs).unwrap());
                 assert_eq!(after.list().unwrap().len(), files);
-                // And what the reopening believed stays.
+                // The state that the reopening found remains after another crash.
                 after.crash(*crashes.last().unwrap(), index);
                 assert_eq!(contents(&open(&after, 11, knobs).unwrap()), found, "call {index}, again");
             }
@@ -199,7 +199,7 @@ fn crash_everywhere(knobs: &Knobs, crashes: &[Crash], step: usize) {
     let save_every: usize = knobs.get("save_every").unwrap().parse().unwrap();
     let memory_items: usize = knobs.get("memory_items").unwrap().parse().unwrap();
     let ratio: usize = knobs.get("ratio").unwrap().parse().unwrap();
-    // Overwritten items take no room, so the bound counts writes only where every write takes some.
+    // An overwrite takes no room in memory, so this bound holds only if every write takes some.
     if save_every > 0 {
         assert!(lost_most <= save_every, "{lost_most} lost, {save_every} promised");
     } else if knobs.get("memory").unwrap() == "append" && knobs.get("buffer").unwrap() == "off" {
@@ -218,8 +218,8 @@ fn for_crashes(preset: Preset, changes: &[(&str, &str)]) -> Knobs {
     knobs
 }
 
-/// Whatever call of the disk a process or the power ends at, the state found is that of the last save or of a
-/// later moment, and no more is lost than promised: for each preset, amid merges, with several arrays a
+/// Wherever the process or the power ends, the state is that of the last save or of a later moment, and the
+/// loss stays within its bound. This holds for each preset, during merges, and with several arrays a
 /// component.
 #[test]
 fn crashes_lose_what_was_not_saved_and_nothing_else() {
@@ -230,7 +230,7 @@ fn crashes_lose_what_was_not_saved_and_nothing_else() {
     crash_everywhere(&for_crashes(Preset::Drizard, &[("arrays", "3"), ("buffer", "off")]), &both, 5);
 }
 
-/// A save every so many writes bounds what is lost to them exactly.
+/// With `save_every`, a crash loses at most that many writes.
 #[test]
 fn saving_every_few_writes_bounds_the_loss() {
     for (preset, every) in [(Preset::Drizard, "1"), (Preset::Drizard, "4"), (Preset::LemurTiering, "3")] {
@@ -239,7 +239,7 @@ fn saving_every_few_writes_bounds_the_loss() {
     }
 }
 
-/// Without syncs, as the papers' engines run, the end of the process loses no more than with them.
+/// Without syncs, as the papers' engines run, the end of the process loses no more than with syncs.
 #[test]
 fn without_syncs_the_end_of_the_process_is_survived() {
     for preset in Preset::ALL {
@@ -249,7 +249,9 @@ fn without_syncs_the_end_of_the_process_is_survived() {
 
 fn files(disk: &SimDisk) -> Vec<FileName> {
     let entries = disk.list().unwrap().into_iter();
-    entries.filter_map(|entry| if let Entry::Ours(file) = entry { Some(file) } else { None }).collect()
+    entries
+        .filter_map(|entry| if let DirectoryEntry::Ours(file) = entry { Some(file) } else { None })
+        .collect()
 }
 
 /// A flipped bit of any file is an error or changes nothing; cut and missing files are errors; nothing
@@ -300,7 +302,8 @@ fn damage_is_an_error() {
     }
 }
 
-/// What is fixed at creation, lengths, other directories and a second opener are refused by name.
+/// Changes of knobs fixed at creation, wrong lengths, other directories and a second opener are refused by
+/// name.
 #[test]
 fn wrong_use_is_refused() {
     let disk = SimDisk::new(1);
@@ -324,7 +327,7 @@ fn wrong_use_is_refused() {
     assert!(matches!(open(&disk, 4, &knobs), Err(Error::Foreign { .. })));
 }
 
-/// A store and a lab do not open each other's directories, and leave them as they are.
+/// A store and a lab do not open each other's directories, and do not change them.
 #[test]
 fn a_store_and_a_lab_refuse_each_other() {
     let world = crate::db::sim::World::new(1);
@@ -339,7 +342,8 @@ fn a_store_and_a_lab_refuse_each_other() {
     assert_eq!(world.files().unwrap(), files);
 }
 
-/// A full disk fails the write that needed room, loses nothing, and the store goes on when there is room.
+/// A full disk fails only the write that needed room and loses no item; once there is room, writes succeed
+/// again.
 #[test]
 fn a_full_disk_is_an_error_and_passes() {
     for preset in Preset::ALL {
@@ -367,8 +371,8 @@ fn a_full_disk_is_an_error_and_passes() {
     }
 }
 
-/// On a real directory, every way to read gives the same answers: by calls, past the page cache, through a
-/// mapping, several at a time on real threads.
+/// On a real directory, every way to read gives the same answers: by read calls, with direct I/O, through a
+/// mapping, and in parallel on real threads.
 #[test]
 fn every_way_to_read_agrees() {
     for (read_by, direct_io, parallel) in

@@ -50,7 +50,7 @@ pub(crate) struct Sight {
 
 /// The exclusive end of a stretch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum End {
+pub(crate) enum GapEnd {
     Before(Vec<u8>),
     /// The end of the tree.
     OfTree,
@@ -58,14 +58,14 @@ pub(crate) enum End {
 
 /// A key range from `from`, included, to an end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
+pub(crate) struct KeySpan {
     pub(crate) from: Vec<u8>,
-    pub(crate) to: End,
+    pub(crate) to: GapEnd,
 }
 
-impl Span {
+impl KeySpan {
     fn is_empty(&self) -> bool {
-        matches!(&self.to, End::Before(to) if *to <= self.from)
+        matches!(&self.to, GapEnd::Before(to) if *to <= self.from)
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn after(key: &[u8]) -> Vec<u8> {
 pub(crate) struct Gaps {
     era: Era,
     given: Given,
-    parts: [Part; PARTS_COUNT],
+    parts: [GapShard; PARTS_COUNT],
 }
 
 /// Changes with every ingest.
@@ -100,7 +100,7 @@ struct Ingests {
 /// The stretches of some of the trees.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Part {
+struct GapShard {
     /// Whether there is any stretch. Every scan and every commit reads this; it seldom changes.
     is_any: AtomicBool,
     all: Mutex<All>,
@@ -120,7 +120,7 @@ struct All {
 
 #[derive(Clone, Debug)]
 struct Stretch {
-    to: End,
+    to: GapEnd,
     since: Sequence,
     /// Whether the stretch is a gap, without live items; otherwise it is watched.
     is_gap: bool,
@@ -141,7 +141,7 @@ impl Gaps {
         self.era.now.load(Ordering::Acquire)
     }
 
-    fn part(&self, tree: TreeId) -> &Part {
+    fn part(&self, tree: TreeId) -> &GapShard {
         &self.parts[tree.keyspace.0 as usize % PARTS_COUNT]
     }
 
@@ -190,8 +190,8 @@ impl Gaps {
             Direction::Forward => {
                 let (_, gap) = all.gap_from(sight, &first_from(from))?;
                 Some(match &gap.to {
-                    End::Before(to) => Some(Bound::Included(to.clone())),
-                    End::OfTree => None,
+                    GapEnd::Before(to) => Some(Bound::Included(to.clone())),
+                    GapEnd::OfTree => None,
                 })
             }
             Direction::Backward => {
@@ -202,7 +202,7 @@ impl Gaps {
     }
 
     /// Records that the span has no live item for a reader of that sight.
-    pub(crate) fn learn(&self, sight: Sight, span: Span) {
+    pub(crate) fn learn(&self, sight: Sight, span: KeySpan) {
         if span.is_empty() {
             return;
         }
@@ -243,7 +243,7 @@ impl Gaps {
     }
 }
 
-impl Part {
+impl GapShard {
     /// Drops stretches until they fit their bytes: cuts make many stretches out of one.
     fn trim(&self, all: &mut All) {
         if all.bytes > BYTES_MAX {
@@ -285,8 +285,8 @@ impl All {
         let Some((from, _)) = self.around(tree, key) else { return };
         let from = from.clone();
         let stretch = self.remove(tree, &from).expect("found above");
-        let left = Span { from, to: End::Before(key.to_vec()) };
-        let right = Span { from: after(key), to: stretch.to.clone() };
+        let left = KeySpan { from, to: GapEnd::Before(key.to_vec()) };
+        let right = KeySpan { from: after(key), to: stretch.to.clone() };
         self.insert(tree, left, &stretch);
         self.insert(tree, right, &stretch);
     }
@@ -301,7 +301,7 @@ impl All {
         let behind = after(key);
         let before = stretches.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back();
         let ends_here = |(_, stretch): &(&Vec<u8>, &Stretch)| {
-            stretch.is_gap && matches!(&stretch.to, End::Before(to) if to == key)
+            stretch.is_gap && matches!(&stretch.to, GapEnd::Before(to) if to == key)
         };
         let before = before.filter(ends_here).map(|(from, _)| from.clone());
         let is_next = stretches.get(&behind).is_some_and(|stretch| stretch.is_gap);
@@ -314,9 +314,9 @@ impl All {
             None => (key.to_vec(), None),
         };
         let since = left.iter().chain(&next).map(|gap| gap.since).max().unwrap_or_default().max(sequence);
-        let to = next.map_or(End::Before(behind), |next| next.to);
+        let to = next.map_or(GapEnd::Before(behind), |next| next.to);
         let gap = Stretch { to: to.clone(), since, is_gap: true, is_used: true };
-        self.insert(tree, Span { from, to }, &gap);
+        self.insert(tree, KeySpan { from, to }, &gap);
     }
 
     /// The stretch that holds the key.
@@ -324,8 +324,8 @@ impl All {
         let stretches = self.trees.get(&tree)?;
         let before = (Bound::Unbounded, Bound::Included(key));
         stretches.range::<[u8], _>(before).next_back().filter(|(_, stretch)| match &stretch.to {
-            End::Before(to) => key < to.as_slice(),
-            End::OfTree => true,
+            GapEnd::Before(to) => key < to.as_slice(),
+            GapEnd::OfTree => true,
         })
     }
 
@@ -336,10 +336,10 @@ impl All {
     }
 
     /// The gap that holds the last keys before the end, if a reader of that sight may use it.
-    fn gap_to(&mut self, sight: Sight, end: &End) -> Option<(&Vec<u8>, &Stretch)> {
+    fn gap_to(&mut self, sight: Sight, end: &GapEnd) -> Option<(&Vec<u8>, &Stretch)> {
         let below = match end {
-            End::Before(end) => (Bound::Unbounded, Bound::Excluded(end.as_slice())),
-            End::OfTree => (Bound::Unbounded, Bound::Unbounded),
+            GapEnd::Before(end) => (Bound::Unbounded, Bound::Excluded(end.as_slice())),
+            GapEnd::OfTree => (Bound::Unbounded, Bound::Unbounded),
         };
         let (from, stretch) = self.trees.get(&sight.tree)?.range::<[u8], _>(below).next_back()?;
         let from = (stretch.to >= *end).then(|| from.clone())?;
@@ -357,21 +357,21 @@ impl All {
 
     /// Makes watched parts of the span gaps if their `since` is not above the bound. Keys without a stretch
     /// are watched from `given` on; they become a gap at once if no number was given since the bound.
-    fn learn(&mut self, sight: Sight, span: Span, given: Sequence) {
+    fn learn(&mut self, sight: Sight, span: KeySpan, given: Sequence) {
         let Sight { tree, bound, .. } = sight;
         let is_gap = given <= bound;
-        let fresh = Stretch { to: End::OfTree, since: given.max(bound), is_gap, is_used: true };
-        let mut parts: Vec<(Span, Stretch)> = Vec::new();
-        let mut at = End::Before(span.from.clone());
+        let fresh = Stretch { to: GapEnd::OfTree, since: given.max(bound), is_gap, is_used: true };
+        let mut parts: Vec<(KeySpan, Stretch)> = Vec::new();
+        let mut at = GapEnd::Before(span.from.clone());
         for (from, known) in self.take_touching(tree, &span) {
-            let begins = End::Before(from.clone()).max(at.clone()).min(span.to.clone());
+            let begins = GapEnd::Before(from.clone()).max(at.clone()).min(span.to.clone());
             let ends = known.to.clone().min(span.to.clone());
-            part(&mut parts, (&End::Before(from.clone()), &End::Before(span.from.clone())), &known);
+            part(&mut parts, (&GapEnd::Before(from.clone()), &GapEnd::Before(span.from.clone())), &known);
             part(&mut parts, (&at, &begins), &fresh);
             let is_seen = !known.is_gap && (is_gap || known.since <= bound);
             let seen = Stretch { since: bound, is_gap: true, is_used: true, ..known.clone() };
             part(&mut parts, (&begins, &ends), if is_seen { &seen } else { &known });
-            let behind = span.to.clone().max(End::Before(from));
+            let behind = span.to.clone().max(GapEnd::Before(from));
             part(&mut parts, (&behind, &known.to), &known);
             at = at.max(ends);
         }
@@ -382,13 +382,13 @@ impl All {
     }
 
     /// Removes and returns the stretches that overlap the span or touch its ends.
-    fn take_touching(&mut self, tree: TreeId, span: &Span) -> Vec<(Vec<u8>, Stretch)> {
+    fn take_touching(&mut self, tree: TreeId, span: &KeySpan) -> Vec<(Vec<u8>, Stretch)> {
         let Some(stretches) = self.trees.get(&tree) else { return Vec::new() };
         let upper = match &span.to {
-            End::Before(to) => Bound::Included(to.as_slice()),
-            End::OfTree => Bound::Unbounded,
+            GapEnd::Before(to) => Bound::Included(to.as_slice()),
+            GapEnd::OfTree => Bound::Unbounded,
         };
-        let begins = End::Before(span.from.clone());
+        let begins = GapEnd::Before(span.from.clone());
         let touching = stretches.range::<[u8], _>((Bound::Unbounded, upper)).rev();
         let touching = touching.take_while(|(_, stretch)| stretch.to >= begins);
         let mut froms: Vec<Vec<u8>> = touching.map(|(from, _)| from.clone()).collect();
@@ -397,7 +397,7 @@ impl All {
         froms.into_iter().filter_map(take).collect()
     }
 
-    fn insert(&mut self, tree: TreeId, span: Span, like: &Stretch) {
+    fn insert(&mut self, tree: TreeId, span: KeySpan, like: &Stretch) {
         if !span.is_empty() {
             self.bytes += bytes(&span.from, &span.to);
             let stretch = Stretch { to: span.to, ..like.clone() };
@@ -427,15 +427,15 @@ impl All {
 }
 
 /// Adds a stretch from one end to another, or extends the last one if both are adjacent and of one kind.
-fn part(parts: &mut Vec<(Span, Stretch)>, (from, to): (&End, &End), like: &Stretch) {
-    let End::Before(from) = from else { return };
-    let span = Span { from: from.clone(), to: to.clone() };
+fn part(parts: &mut Vec<(KeySpan, Stretch)>, (from, to): (&GapEnd, &GapEnd), like: &Stretch) {
+    let GapEnd::Before(from) = from else { return };
+    let span = KeySpan { from: from.clone(), to: to.clone() };
     if span.is_empty() {
         return;
     }
     match parts.last_mut() {
         Some((last, stretch))
-            if stretch.is_gap == like.is_gap && last.to == End::Before(span.from.clone()) =>
+            if stretch.is_gap == like.is_gap && last.to == GapEnd::Before(span.from.clone()) =>
         {
             last.to = span.to;
             stretch.since = stretch.since.max(like.since);
@@ -445,10 +445,10 @@ fn part(parts: &mut Vec<(Span, Stretch)>, (from, to): (&End, &End), like: &Stret
     }
 }
 
-fn bytes(from: &[u8], to: &End) -> usize {
+fn bytes(from: &[u8], to: &GapEnd) -> usize {
     let to_bytes = match to {
-        End::Before(to) => to.len(),
-        End::OfTree => 0,
+        GapEnd::Before(to) => to.len(),
+        GapEnd::OfTree => 0,
     };
     STRETCH_BYTES + from.len() + to_bytes
 }
@@ -463,11 +463,11 @@ pub(crate) fn first_from(from: Bound<&[u8]>) -> Vec<u8> {
 }
 
 /// The exclusive end of the keys that a backward scan may return.
-pub(crate) fn end_of(from: Bound<&[u8]>) -> End {
+pub(crate) fn end_of(from: Bound<&[u8]>) -> GapEnd {
     match from {
-        Bound::Included(key) => End::Before(after(key)),
-        Bound::Excluded(key) => End::Before(key.to_vec()),
-        Bound::Unbounded => End::OfTree,
+        Bound::Included(key) => GapEnd::Before(after(key)),
+        Bound::Excluded(key) => GapEnd::Before(key.to_vec()),
+        Bound::Unbounded => GapEnd::OfTree,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::format::frames::{
     scan,
 };
 use crate::format::header::{FEATURE_MADE_PARTITIONS, FileHeader, PAGE_BYTES};
-use crate::format::manifest::{Change, Changes, Slice, State, encode_edit};
+use crate::format::manifest::{Changes, ManifestChange, ManifestState, Slice, encode_edit};
 use crate::format::store::{Live, ManifestPlace, SLOT_OFFSETS};
 use crate::io::storage::{Storage, read_whole, write_zeros};
 
@@ -50,7 +50,7 @@ pub(crate) struct ManifestIdentity {
 /// The readable part of a damaged manifest.
 #[derive(Debug)]
 pub(crate) struct Rescued {
-    pub(crate) state: State,
+    pub(crate) state: ManifestState,
     pub(crate) header: FileHeader,
     /// Whether nothing is missing.
     pub(crate) is_whole: bool,
@@ -108,7 +108,7 @@ impl ManifestFile {
     pub(crate) fn create(
         storage: &dyn Storage,
         identity: &ManifestIdentity,
-        state: &State,
+        state: &ManifestState,
     ) -> Result<ManifestFile> {
         let changes = state.snapshot();
         let features = identity.features | changes.iter().fold(0, |bits, change| bits | change.features());
@@ -140,20 +140,21 @@ impl ManifestFile {
     /// `Corrupt` if a record before the recorded durable end is damaged, or records are inconsistent, or if
     /// STORE is older than the manifest; `Unsupported` if a newer release wrote the file; `Io` of the
     /// storage.
-    pub(crate) fn load(storage: &dyn Storage, live: &Live) -> Result<(State, ManifestFile)> {
+    pub(crate) fn load(storage: &dyn Storage, live: &Live) -> Result<(ManifestState, ManifestFile)> {
         let place = live.manifest;
         let file = FileName::new(FileKind::Manifest, place.number);
         let header =
             FileHeader { kind: FileKind::Manifest, store_id: live.store_id, uid: place.uid, features: 0 };
         let boot_id = storage.boot_id();
-        let expected = Expected { file, header, bytes: place.bytes, promise: None, witness: None, boot_id };
+        let expected =
+            Expected { file, header, bytes: place.bytes, recorded_end: None, witness: None, boot_id };
         expected.check_length()?;
         let mut bytes = read_whole(storage, file, place.bytes)?;
         let found = scan(&expected, &bytes)?;
         let is_older = FileHeader::is_older(&bytes);
         let features = FileHeader::decode(file, &bytes, FileKind::Manifest)?.features;
 
-        let mut state = State::default();
+        let mut state = ManifestState::default();
         let mut torn = Torn { end: found.end.bytes, ..Torn::default() };
         let mut old_logs = BTreeSet::new();
         let mut next_edit: Sequence = 1;
@@ -167,12 +168,12 @@ impl ManifestFile {
                 let change = change?;
                 state.apply(&change).map_err(|bad| inconsistent(file, record.offset, bad))?;
                 match change {
-                    Change::DropKeyspace { id } => _ = torn.dropped.insert(id),
-                    Change::DropPartition { id } => _ = torn.dropped_partitions.insert(id),
+                    ManifestChange::DropKeyspace { id } => _ = torn.dropped.insert(id),
+                    ManifestChange::DropPartition { id } => _ = torn.dropped_partitions.insert(id),
                     // A log of the snapshot may be named again, without its end; it is not younger than the
                     // snapshot.
-                    Change::Log { number, .. } if next_edit == 2 => _ = old_logs.insert(number),
-                    Change::Log { number, .. } if !old_logs.contains(&number) => {
+                    ManifestChange::Log { number, .. } if next_edit == 2 => _ = old_logs.insert(number),
+                    ManifestChange::Log { number, .. } if !old_logs.contains(&number) => {
                         _ = torn.logs.insert(number);
                     }
                     _ => {}
@@ -188,7 +189,7 @@ impl ManifestFile {
         let framer = Framer::resume(header, place.bytes, boot_id, &found);
         let remains = match found.tail {
             Tail::Clean => 0,
-            Tail::Torn { remains_bytes, .. } => remains_bytes as usize,
+            Tail::Torn { ignored_bytes, .. } => ignored_bytes as usize,
         };
         let (from, end) = (found.durable_to, found.end.bytes as usize);
         bytes.truncate(end);
@@ -241,9 +242,9 @@ impl ManifestFile {
             page.copy_from_slice(&header.encode());
         }
         let boot_id = storage.boot_id();
-        let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id };
+        let expected = Expected { file, header, bytes: length, recorded_end: None, witness: None, boot_id };
         let mut is_whole = scan(&expected, &bytes).is_ok();
-        let mut state = State::default();
+        let mut state = ManifestState::default();
         let (mut dropped, mut dropped_partitions) = (BTreeSet::new(), BTreeSet::new());
         let mut unplaced = BTreeMap::<_, Slice>::new();
         for (record, number) in every_record(&header, &bytes).into_iter().zip(1..) {
@@ -257,24 +258,26 @@ impl ManifestFile {
                 let is_applied = state.apply(&change).is_ok();
                 is_whole &= is_applied;
                 match change {
-                    Change::DropKeyspace { id } => {
+                    ManifestChange::DropKeyspace { id } => {
                         dropped.insert(id);
                         unplaced.retain(|_, slice| slice.keyspace != id);
                     }
-                    Change::DropPartition { id } => {
+                    ManifestChange::DropPartition { id } => {
                         dropped_partitions.insert(id);
                         unplaced.retain(|_, slice| slice.partition != id);
                     }
-                    Change::Slice { table, index, slice } if !is_applied => {
+                    ManifestChange::Slice { table, index, slice } if !is_applied => {
                         _ = unplaced.insert((table, index), slice);
                     }
-                    Change::SliceMoved { table, index, level, run } => {
+                    ManifestChange::SliceMoved { table, index, level, run } => {
                         if let Some(slice) = unplaced.get_mut(&(table, index)) {
                             (slice.level, slice.run) = (level, run);
                         }
                     }
-                    Change::SliceRemoved { table, index } => _ = unplaced.remove(&(table, index)),
-                    Change::TableRemoved { number } => unplaced.retain(|(table, _), _| *table != number),
+                    ManifestChange::SliceRemoved { table, index } => _ = unplaced.remove(&(table, index)),
+                    ManifestChange::TableRemoved { number } => {
+                        unplaced.retain(|(table, _), _| *table != number)
+                    }
                     _ => {}
                 }
             }
@@ -293,7 +296,7 @@ impl ManifestFile {
     }
 
     /// Whether the file's format version is older than the one written now: it has no
-    /// [`Change::TableRemoved`].
+    /// [`ManifestChange::TableRemoved`].
     pub(crate) fn is_older(&self) -> bool {
         self.is_older
     }
@@ -322,7 +325,7 @@ impl ManifestFile {
 
     /// Whether one more edit of these changes fits without the reserve. It never fits a file of an older
     /// format version, or one without the feature bits of the changes.
-    pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
+    pub(crate) fn has_room(&self, changes: &[ManifestChange]) -> bool {
         let has_features = changes.iter().all(|change| change.features() & !self.features == 0);
         has_features && self.has_room_for(encode_edit(0, changes).len())
     }
@@ -339,8 +342,8 @@ impl ManifestFile {
 
     /// Whether an edit on a full disk fits if it uses the reserve, and if the file's format version has its
     /// changes.
-    pub(crate) fn has_reserved_room(&self, changes: &[Change]) -> bool {
-        let is_known = |change: &Change| !matches!(change, Change::TableRemoved { .. });
+    pub(crate) fn has_reserved_room(&self, changes: &[ManifestChange]) -> bool {
+        let is_known = |change: &ManifestChange| !matches!(change, ManifestChange::TableRemoved { .. });
         (!self.is_older || changes.iter().all(is_known))
             && encode_edit(0, changes).len() <= self.framer.room_bytes()
     }
@@ -354,7 +357,7 @@ impl ManifestFile {
     ///
     /// # Panics
     /// If there are no changes, or no room: see [`ManifestFile::has_room`].
-    pub(crate) fn append(&mut self, storage: &dyn Storage, changes: &[Change]) -> Result<()> {
+    pub(crate) fn append(&mut self, storage: &dyn Storage, changes: &[ManifestChange]) -> Result<()> {
         assert!(!changes.is_empty(), "an edit changes something");
         self.make_durable(storage)?;
         let before = self.framer.clone();
@@ -375,7 +378,7 @@ impl ManifestFile {
 
     /// Whether a new file is due: the file has an older format version or little room, or holds far more than
     /// the state needs.
-    pub(crate) fn must_rewrite(&self, state: &State) -> bool {
+    pub(crate) fn must_rewrite(&self, state: &ManifestState) -> bool {
         let used_bytes = self.framer.tail().bytes;
         let little_room = self.framer.room_bytes() < RESERVE_BYTES;
         let above_ratio = || used_bytes > CONTENT_RATIO * (RECORDS_FROM + state.snapshot_bytes_max());
@@ -383,7 +386,7 @@ impl ManifestFile {
     }
 
     /// Whether the file will need a rewrite soon; the rewrite can begin while edits continue.
-    pub(crate) fn wants_rewrite(&self, state: &State) -> bool {
+    pub(crate) fn wants_rewrite(&self, state: &ManifestState) -> bool {
         let used_bytes = self.framer.tail().bytes;
         let content_bytes = RECORDS_FROM + state.snapshot_bytes_max();
         let is_nearly_full = || (self.framer.room_bytes() as u64) < self.framer.bytes() / 4;
@@ -393,7 +396,7 @@ impl ManifestFile {
 
     /// Writes the durable end into a slot again, so that both slots record it and a misplaced block cannot
     /// hide the last edit. For a store that is being closed.
-    pub(crate) fn vouch_again(&mut self, storage: &dyn Storage) -> Result<()> {
+    pub(crate) fn record_end_again(&mut self, storage: &dyn Storage) -> Result<()> {
         let is_durable = self.pending.is_none() && self.framer.unsynced_bytes() == 0;
         if is_durable && self.edit_count() > 1 { self.write_slot(storage) } else { Ok(()) }
     }
@@ -421,7 +424,7 @@ fn file_bytes(snapshot_bytes: usize, bytes_min: u64) -> Result<u64> {
 
 /// STORE reserves numbers before files use them. A STORE that knows fewer numbers than the manifest is not
 /// the newest, and would give out numbers twice.
-fn check_numbers(state: &State, live: &Live) -> Result<()> {
+fn check_numbers(state: &ManifestState, live: &Live) -> Result<()> {
     let last = state.logs.keys().chain(state.tables.keys()).max().copied().unwrap_or(0);
     if last < live.next_file_number {
         return Ok(());

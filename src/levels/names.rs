@@ -29,7 +29,7 @@ pub(crate) struct NamesByKeyspace {
 
 /// A change of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Change {
+pub(crate) enum NameChange {
     /// A keyspace that keys divide is added, without partitions.
     Divide(KeyspaceId),
     /// The keyspace was dropped.
@@ -51,17 +51,22 @@ impl NamesByKeyspace {
         }
     }
 
-    pub(crate) fn apply(&mut self, change: Change) {
-        let (Change::Divide(id) | Change::Forget(id) | Change::Add(id, ..) | Change::Remove(id, _)) = &change;
+    pub(crate) fn apply(&mut self, change: NameChange) {
+        let (NameChange::Divide(id)
+        | NameChange::Forget(id)
+        | NameChange::Add(id, ..)
+        | NameChange::Remove(id, _)) = &change;
         let found = self.keyspaces.binary_search_by_key(id, |(id, _)| *id);
         match (change, found) {
-            (Change::Divide(id), Err(index)) => self.keyspaces.insert(index, (id, Arc::default())),
-            (Change::Forget(_), Ok(index)) => drop(self.keyspaces.remove(index)),
-            (Change::Add(_, name, partition), Ok(index)) => {
+            (NameChange::Divide(id), Err(index)) => self.keyspaces.insert(index, (id, Arc::default())),
+            (NameChange::Forget(_), Ok(index)) => drop(self.keyspaces.remove(index)),
+            (NameChange::Add(_, name, partition), Ok(index)) => {
                 Arc::make_mut(&mut self.keyspaces[index].1).insert(name, partition);
             }
-            (Change::Remove(_, name), Ok(index)) => Arc::make_mut(&mut self.keyspaces[index].1).remove(&name),
-            (Change::Divide(_), Ok(_)) => unreachable!("a keyspace is divided once"),
+            (NameChange::Remove(_, name), Ok(index)) => {
+                Arc::make_mut(&mut self.keyspaces[index].1).remove(&name)
+            }
+            (NameChange::Divide(_), Ok(_)) => unreachable!("a keyspace is divided once"),
             (_, Err(_)) => unreachable!("names are of keyspaces that were divided"),
         }
     }
@@ -366,7 +371,7 @@ mod tests {
             edits in proptest::collection::vec((0u32..2000, 1u32..400, proptest::bool::weighted(0.6)), 1..12),
         ) {
             let mut names = NamesByKeyspace::default();
-            names.apply(Change::Divide(KEYSPACE));
+            names.apply(NameChange::Divide(KEYSPACE));
             let mut map: BTreeMap<Box<[u8]>, PartitionId> = BTreeMap::new();
             for (from, count, adds) in edits {
                 let (before, map_before) = (names.clone(), map.clone());
@@ -374,15 +379,15 @@ mod tests {
                     let name = name(number, family);
                     if adds && !map.contains_key(&name) {
                         map.insert(name.clone(), PartitionId(number + 1));
-                        names.apply(Change::Add(KEYSPACE, name, PartitionId(number + 1)));
+                        names.apply(NameChange::Add(KEYSPACE, name, PartitionId(number + 1)));
                     } else if !adds && map.remove(&name).is_some() {
-                        names.apply(Change::Remove(KEYSPACE, name));
+                        names.apply(NameChange::Remove(KEYSPACE, name));
                     }
                 }
                 check(before.of(KEYSPACE).expect("divided"), &map_before, family)?;
                 check(names.of(KEYSPACE).expect("divided"), &map, family)?;
             }
-            names.apply(Change::Forget(KEYSPACE));
+            names.apply(NameChange::Forget(KEYSPACE));
             prop_assert!(names.of(KEYSPACE).is_none());
         }
     }
@@ -418,13 +423,13 @@ mod tests {
     #[test]
     fn changes_copy_few_names() {
         let mut all = NamesByKeyspace::default();
-        all.apply(Change::Divide(KEYSPACE));
+        all.apply(NameChange::Divide(KEYSPACE));
         for number in 0..10_000u32 {
             let name = number.to_be_bytes();
-            all.apply(Change::Add(KEYSPACE, name.into(), PartitionId(number + 1)));
+            all.apply(NameChange::Add(KEYSPACE, name.into(), PartitionId(number + 1)));
         }
         let mut after = all.clone();
-        after.apply(Change::Remove(KEYSPACE, 5000u32.to_be_bytes().into()));
+        after.apply(NameChange::Remove(KEYSPACE, 5000u32.to_be_bytes().into()));
         let (all, after) = (all.of(KEYSPACE).expect("divided"), after.of(KEYSPACE).expect("divided"));
         assert!(all.chunks.len() <= 10_000 / CHUNK_NAMES_MAX + 2, "{} chunks", all.chunks.len());
         let is_shared = |chunk: &&Arc<Chunk>| all.chunks.iter().any(|old| Arc::ptr_eq(old, chunk));

@@ -22,7 +22,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::format::header::is_foreign;
 use crate::format::store::{self, Live, ManifestPlace, SLOT_OFFSETS, STORE_BYTES};
-use crate::io::storage::{Entry, Storage};
+use crate::io::storage::{DirectoryEntry, Storage};
 
 /// STORE before its rename. No manifest has number 0, so a file left by a crash is recognised.
 pub(crate) const UNNAMED_STORE: FileName = FileName { kind: FileKind::Manifest, number: 0, path: 0 };
@@ -138,7 +138,7 @@ impl StoreFile {
 
 /// Whether no other file of a store is beside STORE. LOCK may be: it is created before STORE is read.
 fn is_alone(storage: &dyn Storage) -> Result<bool> {
-    let is_of_store = |entry| matches!(entry, Entry::Ours(file) if file.kind.is_numbered());
+    let is_of_store = |entry| matches!(entry, DirectoryEntry::Ours(file) if file.kind.is_numbered());
     Ok(!storage.list()?.into_iter().any(is_of_store))
 }
 

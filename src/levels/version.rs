@@ -35,7 +35,7 @@ use run::runs_of;
 pub(crate) use run::{Run, next_number};
 pub(crate) use spot::Spot;
 use trie::PileChange;
-pub(crate) use trie::{Node, Trie};
+pub(crate) use trie::{Trie, TrieNode};
 
 /// The deepest level.
 const LEVEL_MAX: usize = manifest::LEVEL_MAX as usize;
@@ -47,8 +47,9 @@ pub(crate) struct Tree {
     shape: Shape,
     shared_prefix: Box<[u8]>,
     key_bytes: usize,
-    /// Names of the tables that an edit alone can remove (`compact::unseen`), cached at the first search.
-    unseen: OnceLock<Box<[(u64, u32)]>>,
+    /// Names of the tables that an edit alone can remove (`compact::fully_covered`), cached at the first
+    /// search.
+    fully_covered: OnceLock<Box<[(u64, u32)]>>,
 }
 
 /// The arrangement of a tree's runs.
@@ -64,7 +65,7 @@ enum Shape {
 /// The runs that may have a key: a pile for each level or height, newest first.
 pub(crate) enum Piles<'t, 'k> {
     Levels(std::slice::Iter<'t, Arc<[Run]>>),
-    Trie { node: Option<&'t Node>, height: usize, key: &'k [u8] },
+    Trie { node: Option<&'t TrieNode>, height: usize, key: &'k [u8] },
 }
 
 impl<'t> Iterator for Piles<'t, '_> {
@@ -86,8 +87,8 @@ impl<'t> Iterator for Piles<'t, '_> {
 
 impl Tree {
     /// The tables that an edit alone can remove. `find` is called once, since a tree never changes.
-    pub(crate) fn unseen(&self, find: impl FnOnce() -> Box<[(u64, u32)]>) -> &[(u64, u32)] {
-        self.unseen.get_or_init(find)
+    pub(crate) fn fully_covered(&self, find: impl FnOnce() -> Box<[(u64, u32)]>) -> &[(u64, u32)] {
+        self.fully_covered.get_or_init(find)
     }
 
     /// The levels of an ordered tree; none for a trie.
@@ -201,7 +202,7 @@ impl Tree {
             shape: Shape::Trie(trie),
             shared_prefix: Box::default(),
             key_bytes: 0,
-            unseen: OnceLock::new(),
+            fully_covered: OnceLock::new(),
         }
     }
 
@@ -225,7 +226,7 @@ impl Tree {
         let min = runs().map(Run::min).min().unwrap_or_default();
         let max = runs().map(Run::max).max().unwrap_or_default();
         let (shared_prefix, key_bytes) = (min[..common_prefix(min, max)].into(), min.len().max(max.len()));
-        Tree { id, shape: Shape::Levels(levels), shared_prefix, key_bytes, unseen: OnceLock::new() }
+        Tree { id, shape: Shape::Levels(levels), shared_prefix, key_bytes, fully_covered: OnceLock::new() }
     }
 }
 
@@ -245,7 +246,7 @@ fn are_same(runs: &[Run], others: &[Run]) -> bool {
 
 /// One change of a version.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum VersionChange {
     AddTree(TreeId),
     DropTree(TreeId),
     Add {
@@ -265,7 +266,7 @@ pub(crate) enum Change {
         node: NodeId,
         spot: Spot,
     },
-    Name(names::Change),
+    Name(names::NameChange),
 }
 
 /// The most trees of a chunk: a change of a version copies one or two chunks, and a pointer to each other
@@ -361,15 +362,15 @@ impl Version {
     }
 
     /// The version after `changes`; untouched trees are shared.
-    pub(crate) fn after(&self, changes: Vec<Change>) -> Version {
+    pub(crate) fn after(&self, changes: Vec<VersionChange>) -> Version {
         let mut touched: BTreeMap<TreeId, Option<Vec<(Spot, Placed)>>> = BTreeMap::new();
         // An edit may remove all tables of a large tree, so removals are applied together.
         let mut removed: BTreeMap<TreeId, BTreeSet<(u64, u32)>> = BTreeMap::new();
-        let mut hashed: BTreeMap<TreeId, Vec<Change>> = BTreeMap::new();
+        let mut hashed: BTreeMap<TreeId, Vec<VersionChange>> = BTreeMap::new();
         let mut next = self.clone();
         for change in changes {
             let change = match change {
-                Change::Name(name) => {
+                VersionChange::Name(name) => {
                     next.names.apply(name);
                     continue;
                 }
@@ -386,7 +387,9 @@ impl Version {
                 self.tree(id).map(|tree| tree.spots().map(|(spot, one)| (spot, one.clone())).collect())
             });
             match change {
-                Change::Remove { tree, name, .. } => drop(removed.entry(tree).or_default().insert(name)),
+                VersionChange::Remove { tree, name, .. } => {
+                    removed.entry(tree).or_default().insert(name);
+                }
                 other => apply(tables, other),
             }
         }
@@ -452,20 +455,20 @@ impl Version {
     }
 }
 
-impl Change {
+impl VersionChange {
     /// The tree that the change affects.
     pub(crate) fn tree(&self) -> Option<TreeId> {
         match self {
-            Change::AddTree(tree) | Change::DropTree(tree) => Some(*tree),
-            Change::Remove { tree, .. } | Change::Move { tree, .. } => Some(*tree),
-            Change::Add { placed, .. } => Some(placed.table.tree()),
-            Change::Name(_) => None,
+            VersionChange::AddTree(tree) | VersionChange::DropTree(tree) => Some(*tree),
+            VersionChange::Remove { tree, .. } | VersionChange::Move { tree, .. } => Some(*tree),
+            VersionChange::Add { placed, .. } => Some(placed.table.tree()),
+            VersionChange::Name(_) => None,
         }
     }
 }
 
 /// A hashed tree after changes; `None` if it is dropped.
-fn trie_after(before: Option<&Tree>, changes: Vec<Change>) -> Option<Trie> {
+fn trie_after(before: Option<&Tree>, changes: Vec<VersionChange>) -> Option<Trie> {
     let before = before.and_then(Tree::trie);
     let mut trie = before.cloned();
     let mut piles: BTreeMap<NodeId, Vec<PileChange>> = BTreeMap::new();
@@ -473,37 +476,39 @@ fn trie_after(before: Option<&Tree>, changes: Vec<Change>) -> Option<Trie> {
         |name, node| before.and_then(|trie| trie.find(name, node)).expect("only what is there is moved");
     for change in changes {
         match change {
-            Change::AddTree(_) => assert!(trie.replace(Trie::default()).is_none(), "a tree is added once"),
-            Change::DropTree(_) => trie = None,
-            Change::Add { spot, placed } => {
+            VersionChange::AddTree(_) => {
+                assert!(trie.replace(Trie::default()).is_none(), "a tree is added once")
+            }
+            VersionChange::DropTree(_) => trie = None,
+            VersionChange::Add { spot, placed } => {
                 let node = NodeId::of(spot.level, placed.table.min());
                 piles.entry(node).or_default().push(PileChange::Add(spot.run, placed));
             }
-            Change::Remove { name, node, .. } => {
+            VersionChange::Remove { name, node, .. } => {
                 piles.entry(node).or_default().push(PileChange::Remove(name));
             }
-            Change::Move { name, node, spot, .. } => {
+            VersionChange::Move { name, node, spot, .. } => {
                 let placed = find(name, node).clone();
                 piles.entry(node).or_default().push(PileChange::Remove(name));
                 let to = NodeId::of(spot.level, placed.table.min());
                 piles.entry(to).or_default().push(PileChange::Add(spot.run, placed));
             }
-            Change::Name(_) => unreachable!("of no tree"),
+            VersionChange::Name(_) => unreachable!("of no tree"),
         }
     }
     trie.map(|trie| trie.after(piles))
 }
 
-fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: Change) {
+fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: VersionChange) {
     match change {
-        Change::AddTree(_) => assert!(tables.replace(Vec::new()).is_none(), "a tree is added once"),
-        Change::DropTree(_) => *tables = None,
-        Change::Add { spot, placed } => {
+        VersionChange::AddTree(_) => assert!(tables.replace(Vec::new()).is_none(), "a tree is added once"),
+        VersionChange::DropTree(_) => *tables = None,
+        VersionChange::Add { spot, placed } => {
             tables.as_mut().expect("tables are added to trees that are there").push((spot, placed));
         }
-        Change::Remove { .. } => unreachable!("removed together, after all others"),
-        Change::Name(_) => unreachable!("of no tree"),
-        Change::Move { name, spot, .. } => {
+        VersionChange::Remove { .. } => unreachable!("removed together, after all others"),
+        VersionChange::Name(_) => unreachable!("of no tree"),
+        VersionChange::Move { name, spot, .. } => {
             let tables = tables.as_mut().expect("tables are moved in trees that are there");
             let moved = tables.iter_mut().find(|(_, placed)| placed.name() == name);
             moved.expect("only what is there is moved").0 = spot;
@@ -547,9 +552,9 @@ mod tests {
                 let (mut changes, before) = (Vec::new(), numbers.clone());
                 for number in from..from + count {
                     if adds && numbers.insert(number) {
-                        changes.push(Change::AddTree(id(number)));
+                        changes.push(VersionChange::AddTree(id(number)));
                     } else if !adds && numbers.remove(&number) {
-                        changes.push(Change::DropTree(id(number)));
+                        changes.push(VersionChange::DropTree(id(number)));
                     }
                 }
                 let after = version.after(changes);
@@ -563,16 +568,17 @@ mod tests {
     /// A change of one tree of ten thousand copies few trees, and a pointer for each hundred others.
     #[test]
     fn changes_copy_few_trees() {
-        let all = Version::default().after((0..10_000).map(|number| Change::AddTree(id(number))).collect());
+        let all =
+            Version::default().after((0..10_000).map(|number| VersionChange::AddTree(id(number))).collect());
         assert!(all.others.len() <= 10_000 / CHUNK_TREES_MAX + 2, "{} chunks", all.others.len());
         for number in [0, 63, 64, 5000, 9999] {
-            let after = all.after(vec![Change::DropTree(id(number))]);
+            let after = all.after(vec![VersionChange::DropTree(id(number))]);
             let is_shared = |chunk: &&Arc<Chunk>| all.others.iter().any(|old| Arc::ptr_eq(old, chunk));
             let copied: usize =
                 after.others.iter().filter(|chunk| !is_shared(chunk)).map(|chunk| chunk.ids.len()).sum();
             assert!(copied + after.first.ids.len() <= 2 * CHUNK_TREES_MAX, "{copied} trees are copied");
         }
-        let none = all.after((0..9_990).map(|number| Change::DropTree(id(number))).collect());
+        let none = all.after((0..9_990).map(|number| VersionChange::DropTree(id(number))).collect());
         assert!(none.others.len() <= 2, "{} chunks of 10 trees", none.others.len());
     }
 }

@@ -60,7 +60,7 @@ const _: () = assert!(VALUE_BYTES_MAX < 1 << VALUE_BITS && KEY_BYTES_MAX < 1 << 
 
 /// One version of one key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
+pub(super) struct ArenaEntry<'a> {
     pub(super) sequence: Sequence,
     pub(super) kind: ItemKind,
     /// The version before this one, or 0.
@@ -83,7 +83,7 @@ pub(super) struct Jump {
 pub(super) struct Arena {
     region: Region,
     #[cfg(all(loom, test))]
-    model: model::Model,
+    model: model::ArenaModel,
 }
 
 /// The free rest of an arena, and the only right to fill it: one for each arena.
@@ -102,7 +102,7 @@ impl Arena {
         assert!(region.bytes() <= REGION_BYTES_MAX, "a generation is at most {REGION_BYTES_MAX} bytes");
         let bump = Bump { start: region.start().as_ptr() as usize, front: 0, back: region.bytes() & !7 };
         #[cfg(all(loom, test))]
-        let model = model::Model::new(region.bytes());
+        let model = model::ArenaModel::new(region.bytes());
         let arena = Arena {
             region,
             #[cfg(all(loom, test))]
@@ -152,7 +152,7 @@ impl Arena {
     }
 
     #[inline]
-    pub(super) fn entry(&self, at: Offset) -> Entry<'_> {
+    pub(super) fn entry(&self, at: Offset) -> ArenaEntry<'_> {
         #[cfg(all(loom, test))]
         self.model.read_entry(at);
         let header = self.checked(at, HEADER_BYTES, 8).cast::<u64>();
@@ -168,7 +168,7 @@ impl Arena {
         let (key, value) = bytes.split_at(key_bytes);
         let kind = ItemKind::from_u8(stamp as u8).expect("Bump::entry wrote a kind");
         let older = (shape >> (VALUE_BITS + KEY_BITS)) as Offset * 8;
-        Entry { sequence: stamp >> 8, kind, older, key, value }
+        ArenaEntry { sequence: stamp >> 8, kind, older, key, value }
     }
 
     /// The jump of the entry at `at`.
@@ -224,7 +224,7 @@ impl Bump {
     ///
     /// # Panics
     /// If there is no room, or if key or value exceed their limits: the caller checks before.
-    pub(super) fn entry(&mut self, arena: &Arena, entry: &Entry<'_>) -> Offset {
+    pub(super) fn entry(&mut self, arena: &Arena, entry: &ArenaEntry<'_>) -> Offset {
         assert_eq!(entry.older, 0, "a version with an older one has a jump");
         self.write(arena, entry)
     }
@@ -233,7 +233,7 @@ impl Bump {
     ///
     /// # Panics
     /// As [`Bump::entry`].
-    pub(super) fn version(&mut self, arena: &Arena, entry: &Entry<'_>, jump: Jump) -> Offset {
+    pub(super) fn version(&mut self, arena: &Arena, entry: &ArenaEntry<'_>, jump: Jump) -> Offset {
         assert_ne!(entry.older, 0, "a first version has no jump");
         let at = self.write(arena, entry);
         assert!(JUMP_BYTES <= self.free_bytes(), "room was asked for before");
@@ -250,7 +250,7 @@ impl Bump {
         at
     }
 
-    fn write(&mut self, arena: &Arena, entry: &Entry<'_>) -> Offset {
+    fn write(&mut self, arena: &Arena, entry: &ArenaEntry<'_>) -> Offset {
         let (key_bytes, value_bytes) = (entry.key.len(), entry.value.len());
         assert!(
             key_bytes <= KEY_BYTES_MAX && value_bytes <= VALUE_BYTES_MAX,
@@ -293,7 +293,7 @@ mod tests {
         let (long_key, long_value) = (vec![7; KEY_BYTES_MAX], vec![9; VALUE_BYTES_MAX]);
         let (mut older, mut depth) = (0, 0);
         for (key, value) in [(&[][..], &[][..]), (b"k", b""), (&long_key, &long_value), (b"", b"value")] {
-            let entry = Entry { sequence: SEQUENCE_MAX, kind: ItemKind::Delete, older, key, value };
+            let entry = ArenaEntry { sequence: SEQUENCE_MAX, kind: ItemKind::Delete, older, key, value };
             let jump = Jump { to: older, depth };
             let at = if older == 0 { bump.entry(&arena, &entry) } else { bump.version(&arena, &entry, jump) };
             let read = arena.entry(at);

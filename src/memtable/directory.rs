@@ -54,9 +54,9 @@ impl Directory {
 
     /// The tree's slot. Only the inserter keeps one, until it adds a tree.
     #[inline]
-    pub(super) fn slot_of(&self, arena: &Arena, tree: TreeId) -> Option<Slot> {
+    pub(super) fn slot_of(&self, arena: &Arena, tree: TreeId) -> Option<TreeSlot> {
         match self.table().probe(arena, id_word(tree)) {
-            Probe::Found(at) => Some(Slot(at)),
+            Probe::Found(at) => Some(TreeSlot(at)),
             Probe::Free(_) => None,
         }
     }
@@ -82,7 +82,7 @@ impl Directory {
         bump: &mut Bump,
         trees_count: usize,
         (tree, root): (TreeId, Offset),
-    ) -> Slot {
+    ) -> TreeSlot {
         let mut table = self.table();
         if (trees_count + 1) * 2 > table.slots_count {
             let slots_count = table.slots_count * 2;
@@ -90,7 +90,7 @@ impl Directory {
             for at in table.slots() {
                 let id = arena.words(at, 1)[0].load(Ordering::Relaxed);
                 if id != 0 {
-                    larger.put(arena, id, Slot(at));
+                    larger.put(arena, id, TreeSlot(at));
                 }
             }
             self.place.store((slots_count as u64) << 32 | u64::from(larger.at), Ordering::Release);
@@ -98,7 +98,7 @@ impl Directory {
         }
         let Probe::Free(at) = table.probe(arena, id_word(tree)) else { panic!("a tree is added once") };
         table.fill(arena, at, id_word(tree), [root, self.take_tally(bump)]);
-        Slot(at)
+        TreeSlot(at)
     }
 
     fn take_tally(&self, bump: &mut Bump) -> Offset {
@@ -166,7 +166,7 @@ impl Table {
     }
 
     /// Copies a tree's slot from the previous table.
-    fn put(self, arena: &Arena, id: u64, before: Slot) {
+    fn put(self, arena: &Arena, id: u64, before: TreeSlot) {
         let Probe::Free(at) = self.probe(arena, id) else { panic!("a tree is in a table once") };
         let offsets = arena.halves(before.0 + 8, 2);
         self.fill(arena, at, id, [0, 1].map(|index| offsets[index].load(Ordering::Relaxed)));
@@ -195,9 +195,9 @@ const ONE_KEY: u64 = 1 << 32;
 
 /// A tree's slot in the published table.
 #[derive(Clone, Copy)]
-pub(super) struct Slot(Offset);
+pub(super) struct TreeSlot(Offset);
 
-impl Slot {
+impl TreeSlot {
     /// The word that holds the tree's root.
     #[inline]
     pub(super) fn root(self, arena: &Arena) -> &AtomicU32 {

@@ -8,9 +8,9 @@ use std::ops::Bound;
 use crate::base::id::Sequence;
 use crate::base::step::Direction;
 
-use super::arena::{Arena, Entry, LINE_BYTES, Offset};
-use super::node::{Node, Order};
-use super::position::Position;
+use super::arena::{Arena, ArenaEntry, LINE_BYTES, Offset};
+use super::node::{IndexNode, Order};
+use super::position::ItemPosition;
 use super::versions::visible;
 
 /// Entries of its leaf that a scan prefetches.
@@ -18,35 +18,35 @@ const ENTRIES_AHEAD: usize = 4;
 
 /// A position between keys.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Cut<'a> {
+pub(super) enum KeyBound<'a> {
     Start,
     Below(&'a [u8]),
     Above(&'a [u8]),
     End,
 }
 
-impl<'a> Cut<'a> {
+impl<'a> KeyBound<'a> {
     /// The start of a scan in `direction` from `key`.
-    pub(super) fn new(key: Bound<&'a [u8]>, direction: Direction) -> Cut<'a> {
+    pub(super) fn new(key: Bound<&'a [u8]>, direction: Direction) -> KeyBound<'a> {
         match (key, direction) {
-            (Bound::Unbounded, Direction::Forward) => Cut::Start,
-            (Bound::Unbounded, Direction::Backward) => Cut::End,
+            (Bound::Unbounded, Direction::Forward) => KeyBound::Start,
+            (Bound::Unbounded, Direction::Backward) => KeyBound::End,
             (Bound::Included(key), Direction::Forward) | (Bound::Excluded(key), Direction::Backward) => {
-                Cut::Below(key)
+                KeyBound::Below(key)
             }
             (Bound::Excluded(key), Direction::Forward) | (Bound::Included(key), Direction::Backward) => {
-                Cut::Above(key)
+                KeyBound::Above(key)
             }
         }
     }
 
     /// The number of the node's keys before the cut.
-    fn rank(self, node: &Node<'_>, order: Order) -> usize {
+    fn rank(self, node: &IndexNode<'_>, order: Order) -> usize {
         match self {
-            Cut::Start => 0,
-            Cut::End => order.count(),
-            Cut::Below(key) => node.search(order, key).0,
-            Cut::Above(key) => {
+            KeyBound::Start => 0,
+            KeyBound::End => order.count(),
+            KeyBound::Below(key) => node.search(order, key).0,
+            KeyBound::Above(key) => {
                 let (rank, equal) = node.search(order, key);
                 rank + usize::from(equal)
             }
@@ -55,9 +55,9 @@ impl<'a> Cut<'a> {
 
     /// Index of the child to descend to. A key equal to a separator lies right of it, so only a backward scan
     /// from below that key goes left.
-    fn child_index(self, node: &Node<'_>, order: Order, direction: Direction) -> usize {
+    fn child_index(self, node: &IndexNode<'_>, order: Order, direction: Direction) -> usize {
         match (self, direction) {
-            (Cut::Below(key), Direction::Forward) => Cut::Above(key).rank(node, order),
+            (KeyBound::Below(key), Direction::Forward) => KeyBound::Above(key).rank(node, order),
             _ => self.rank(node, order),
         }
     }
@@ -65,7 +65,7 @@ impl<'a> Cut<'a> {
 
 /// One level of a descent: the node's state, and the child taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
+pub(super) struct DescentStep {
     pub(super) order: Order,
     pub(super) index: usize,
     pub(super) child: Offset,
@@ -73,7 +73,7 @@ pub(super) struct Turn {
 
 /// The child of an inner node that `index` selects in the node's state, with both from one moment.
 #[inline]
-fn turn(node: &Node<'_>, mut index: impl FnMut(Order) -> usize) -> Turn {
+fn turn(node: &IndexNode<'_>, mut index: impl FnMut(Order) -> usize) -> DescentStep {
     loop {
         let order = node.order();
         let index = index(order);
@@ -82,14 +82,14 @@ fn turn(node: &Node<'_>, mut index: impl FnMut(Order) -> usize) -> Turn {
         // unchanged after the child was loaded, the child covers the selected range. At most one more round
         // for each separator added.
         if node.is_still(order) {
-            return Turn { order, index, child };
+            return DescentStep { order, index, child };
         }
     }
 }
 
 /// The turn towards `key` in an inner node.
 #[inline]
-pub(super) fn turn_to_key(node: &Node<'_>, key: &[u8]) -> Turn {
+pub(super) fn turn_to_key(node: &IndexNode<'_>, key: &[u8]) -> DescentStep {
     turn(node, |order| {
         let (rank, equal) = node.search(order, key);
         rank + usize::from(equal)
@@ -98,8 +98,8 @@ pub(super) fn turn_to_key(node: &Node<'_>, key: &[u8]) -> Turn {
 
 /// The newest version of `key` with a sequence of at most `bound`.
 #[inline]
-pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequence) -> Option<Entry<'a>> {
-    let mut node = Node::open(arena, root);
+pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequence) -> Option<ArenaEntry<'a>> {
+    let mut node = IndexNode::open(arena, root);
     while node.level > 0 {
         node = open_child(arena, turn_to_key(&node, key).child);
     }
@@ -116,25 +116,26 @@ pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequenc
 
 /// Opens a child and prefetches all of its lines that a search needs.
 #[inline]
-pub(super) fn open_child(arena: &Arena, at: Offset) -> Node<'_> {
+pub(super) fn open_child(arena: &Arena, at: Offset) -> IndexNode<'_> {
     (1..3).for_each(|line| arena.prefetch(at, line * LINE_BYTES));
-    Node::open(arena, at)
+    IndexNode::open(arena, at)
 }
 
 /// The first visible item from `cut` on.
 pub(super) fn seek<'a>(
     arena: &'a Arena,
     root: Offset,
-    mut cut: Cut<'a>,
+    mut cut: KeyBound<'a>,
     direction: Direction,
     bound: Sequence,
-) -> Option<Position> {
+) -> Option<ItemPosition> {
     loop {
         // Separators around the leaf, narrowed on the way down; 0 at an edge of the tree.
         let (mut lower, mut upper) = (0, 0);
-        let mut node = Node::open(arena, root);
+        let mut node = IndexNode::open(arena, root);
         while node.level > 0 {
-            let Turn { order, index, child } = turn(&node, |order| cut.child_index(&node, order, direction));
+            let DescentStep { order, index, child } =
+                turn(&node, |order| cut.child_index(&node, order, direction));
             if index > 0 {
                 lower = node.entry(order.slot(index - 1));
             }
@@ -150,18 +151,18 @@ pub(super) fn seek<'a>(
         if found.is_some() || fence == 0 {
             return found;
         }
-        cut = Cut::Below(arena.entry(fence).key);
+        cut = KeyBound::Below(arena.entry(fence).key);
     }
 }
 
 /// The visible neighbour of `position` in its own leaf.
 pub(super) fn step_in_leaf(
     arena: &Arena,
-    position: Position,
+    position: ItemPosition,
     direction: Direction,
     bound: Sequence,
-) -> Option<Position> {
-    let leaf = Node::open(arena, position.leaf);
+) -> Option<ItemPosition> {
+    let leaf = IndexNode::open(arena, position.leaf);
     let order = leaf.order();
     let rank = order.rank(usize::from(position.slot));
     let cut = if direction == Direction::Forward { rank + 1 } else { rank };
@@ -171,12 +172,12 @@ pub(super) fn step_in_leaf(
 /// The first key with a visible version, going in `direction` from between the ranks `cut - 1` and `cut`.
 fn walk(
     arena: &Arena,
-    leaf: &Node<'_>,
+    leaf: &IndexNode<'_>,
     order: Order,
     cut: usize,
     direction: Direction,
     bound: Sequence,
-) -> Option<Position> {
+) -> Option<ItemPosition> {
     let count = order.count();
     let ranks = if direction == Direction::Forward { cut..count } else { 0..cut };
     // The n-th rank in the direction of the scan.
@@ -190,7 +191,7 @@ fn walk(
             arena.prefetch(next, 0);
             arena.prefetch(next, LINE_BYTES);
         }
-        Some(Position { leaf: leaf.at, entry, slot: slot as u8 })
+        Some(ItemPosition { leaf: leaf.at, entry, slot: slot as u8 })
     })
 }
 
@@ -219,14 +220,14 @@ mod tests {
         let arena = &generation.arena;
         let root =
             generation.directory.find(arena, tree).expect("the tree has items").load(Ordering::Acquire);
-        let node = Node::open(arena, root);
+        let node = IndexNode::open(arena, root);
         let before = node.order();
         assert_eq!(node.level, 1);
         let key = 7000u64.to_be_bytes();
         let mut rounds = 0;
         let turn = turn(&node, |order| {
             rounds += 1;
-            let index = Cut::Above(&key).rank(&node, order);
+            let index = KeyBound::Above(&key).rank(&node, order);
             if rounds == 1 {
                 (1..=999).take_while(|_| node.is_still(before)).for_each(&mut insert);
             }

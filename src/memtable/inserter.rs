@@ -15,9 +15,9 @@ use crate::base::key::{common_prefix, head, head_after};
 use crate::base::sync::{Arc, AtomicU32, Ordering};
 
 use super::Generation;
-use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, JUMP_BYTES, Offset};
-use super::index::{Turn, open_child, turn_to_key};
-use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, node_bytes};
+use super::arena::{Arena, ArenaEntry, Bump, ENTRY_BYTES_MAX, JUMP_BYTES, Offset};
+use super::index::{DescentStep, open_child, turn_to_key};
+use super::node::{IndexNode, LEAF_SLOTS_COUNTS, NodeItem, NodeShape, Order, SLOTS_COUNT_MAX, node_bytes};
 use super::ranges::{RANGE_BYTES, RANGE_ENTRY_BYTES};
 use super::room::{BatchSize, sorted_batch_bytes};
 use super::versions;
@@ -48,7 +48,7 @@ pub(super) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
     items.saturating_mul(ENTRY_BYTES_MAX + NEW_KEY_BYTES).saturating_add(key_value_bytes)
 }
 
-const FIRST_LEAF: Shape = Shape { level: 0, slots_count: LEAF_SLOTS_COUNTS[0], skip: 0, link: 0 };
+const FIRST_LEAF: NodeShape = NodeShape { level: 0, slots_count: LEAF_SLOTS_COUNTS[0], skip: 0, link: 0 };
 
 /// Counts of the generation's trees and nodes.
 #[derive(Default, Debug)]
@@ -119,7 +119,7 @@ impl Inserter {
         let mut growth = Growth { arena, bump: &mut self.bump, counts: &mut self.counts };
         // First: a reader that sees the entry must see its filter bits.
         generation.filter.add(arena, tree, hash);
-        let entry = Entry { sequence, kind, older: 0, key, value };
+        let entry = ArenaEntry { sequence, kind, older: 0, key, value };
         let (slot, older_bytes) = match generation.directory.slot_of(arena, tree) {
             Some(slot) => (slot, growth.insert(slot.root(arena), entry)),
             None => {
@@ -143,12 +143,12 @@ struct Growth<'a> {
 
 /// The inner nodes from the root to a leaf, and the turn taken in each.
 struct Path<'a> {
-    levels: [Option<(Node<'a>, Turn)>; LEVELS_COUNT_MAX],
+    levels: [Option<(IndexNode<'a>, DescentStep)>; LEVELS_COUNT_MAX],
     count: usize,
 }
 
 impl<'a> Path<'a> {
-    fn level(&self, depth: usize) -> &(Node<'a>, Turn) {
+    fn level(&self, depth: usize) -> &(IndexNode<'a>, DescentStep) {
         self.levels[depth].as_ref().expect("filled down to `count`")
     }
 
@@ -169,10 +169,10 @@ impl<'a> Path<'a> {
 
 /// A full node, and the key to be added to it at `rank`.
 struct Overflow<'a> {
-    node: Node<'a>,
+    node: IndexNode<'a>,
     order: Order,
     rank: usize,
-    item: Item,
+    item: NodeItem,
     /// The child left of `item` from now on, half of the split child; in a leaf 0.
     left_child: Offset,
     fences: (Offset, Offset),
@@ -188,17 +188,17 @@ struct Split {
 
 impl<'a> Growth<'a> {
     /// Builds the first leaf of a tree.
-    fn plant(&mut self, entry: &Entry<'_>) -> Offset {
+    fn plant(&mut self, entry: &ArenaEntry<'_>) -> Offset {
         let at = self.bump.entry(self.arena, entry);
-        let item = Item { head: head(entry.key), entry: at, child: 0 };
+        let item = NodeItem { head: head(entry.key), entry: at, child: 0 };
         self.counts.leaves += 1;
-        Node::build(self.arena, self.bump, FIRST_LEAF, &[item]).at
+        IndexNode::build(self.arena, self.bump, FIRST_LEAF, &[item]).at
     }
 
     /// Inserts an entry. Returns the length of the key's previous newest value, if the key existed.
-    fn insert(&mut self, root: &AtomicU32, mut entry: Entry<'_>) -> Option<usize> {
+    fn insert(&mut self, root: &AtomicU32, mut entry: ArenaEntry<'_>) -> Option<usize> {
         let mut path = Path { levels: [None; LEVELS_COUNT_MAX], count: 0 };
-        let mut node = Node::open(self.arena, root.load(Ordering::Relaxed));
+        let mut node = IndexNode::open(self.arena, root.load(Ordering::Relaxed));
         while node.level > 0 {
             let turn = turn_to_key(&node, entry.key);
             path.levels[path.count] = Some((node, turn));
@@ -218,15 +218,15 @@ impl<'a> Growth<'a> {
             return Some(newest.value.len());
         }
         let at = self.bump.entry(self.arena, &entry);
-        let item = Item { head: head_after(entry.key, node.skip), entry: at, child: 0 };
+        let item = NodeItem { head: head_after(entry.key, node.skip), entry: at, child: 0 };
         if order.count() < node.slots_count {
             node.add(order, rank, &item);
         } else if node.slots_count < SLOTS_COUNT_MAX {
             let (items, _) = merged(&node, order, rank, item);
             let larger = |slots: &usize| *slots > node.slots_count;
             let slots_count = LEAF_SLOTS_COUNTS.into_iter().find(larger).unwrap_or(SLOTS_COUNT_MAX);
-            let shape = Shape { level: 0, slots_count, skip: node.skip, link: 0 };
-            let larger = Node::build(self.arena, self.bump, shape, &items[..=order.count()]);
+            let shape = NodeShape { level: 0, slots_count, skip: node.skip, link: 0 };
+            let larger = IndexNode::build(self.arena, self.bump, shape, &items[..=order.count()]);
             self.swing(root, &path, path.count, larger.at);
         } else {
             let fences = path.fences(path.count);
@@ -242,7 +242,8 @@ impl<'a> Growth<'a> {
         for depth in (0..path.count).rev() {
             let (node, turn) = path.level(depth);
             let key = self.arena.entry(split.separator).key;
-            let item = Item { head: head_after(key, node.skip), entry: split.separator, child: split.right };
+            let item =
+                NodeItem { head: head_after(key, node.skip), entry: split.separator, child: split.right };
             if turn.order.count() < node.slots_count {
                 // The separator first, then the left half: a reader in between finds the old child, or the
                 // right half.
@@ -258,9 +259,9 @@ impl<'a> Growth<'a> {
         }
         let level = old.level + 1;
         let key = self.arena.entry(split.separator).key;
-        let item = Item { head: head(key), entry: split.separator, child: split.right };
-        let shape = Shape { level, slots_count: SLOTS_COUNT_MAX, skip: 0, link: split.left };
-        let new_root = Node::build(self.arena, self.bump, shape, &[item]);
+        let item = NodeItem { head: head(key), entry: split.separator, child: split.right };
+        let shape = NodeShape { level, slots_count: SLOTS_COUNT_MAX, skip: 0, link: split.left };
+        let new_root = IndexNode::build(self.arena, self.bump, shape, &[item]);
         self.counts.inners += 1;
         self.counts.levels = self.counts.levels.max(usize::from(level));
         root.store(new_root.at, Ordering::Release);
@@ -287,17 +288,18 @@ impl<'a> Growth<'a> {
         let left_skip = self.tighten(node.skip, (lower, separator.entry), left_items);
         let right_skip = self.tighten(node.skip, (separator.entry, upper), right_items);
         stays &= left_skip == node.skip;
-        let shape = Shape { level: node.level, slots_count: SLOTS_COUNT_MAX, skip: left_skip, link };
-        let left = if stays { node.at } else { Node::build(self.arena, self.bump, shape, left_items).at };
-        let right_shape = Shape { skip: right_skip, link: separator.child, ..shape };
-        let right = Node::build(self.arena, self.bump, right_shape, right_items).at;
+        let shape = NodeShape { level: node.level, slots_count: SLOTS_COUNT_MAX, skip: left_skip, link };
+        let left =
+            if stays { node.at } else { IndexNode::build(self.arena, self.bump, shape, left_items).at };
+        let right_shape = NodeShape { skip: right_skip, link: separator.child, ..shape };
+        let right = IndexNode::build(self.arena, self.bump, right_shape, right_items).at;
         *(if is_leaf { &mut self.counts.leaves } else { &mut self.counts.inners }) += 1;
         Split { left, separator: separator.entry, right }
     }
 
     /// Bytes that the heads of a node between two fences skip. More than before if some heads are equal and
     /// the fences allow it; else as before, without reading the keys.
-    fn tighten(&self, skip: usize, fences: (Offset, Offset), items: &mut [Item]) -> usize {
+    fn tighten(&self, skip: usize, fences: (Offset, Offset), items: &mut [NodeItem]) -> usize {
         let (lower, upper) = fences;
         if lower == 0 || upper == 0 || items.windows(2).all(|pair| pair[0].head != pair[1].head) {
             return skip;
@@ -326,8 +328,13 @@ impl<'a> Growth<'a> {
 }
 
 /// A node's keys with one more at `rank`, and its leftmost child.
-fn merged(node: &Node<'_>, order: Order, rank: usize, item: Item) -> ([Item; SPLIT_COUNT], Offset) {
-    let mut items = [Item::default(); SPLIT_COUNT];
+fn merged(
+    node: &IndexNode<'_>,
+    order: Order,
+    rank: usize,
+    item: NodeItem,
+) -> ([NodeItem; SPLIT_COUNT], Offset) {
+    let mut items = [NodeItem::default(); SPLIT_COUNT];
     for old in 0..order.count() {
         items[old + usize::from(old >= rank)] = node.item(order, old);
     }

@@ -60,14 +60,14 @@ use crate::base::step::Direction;
 use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) use arena::REGION_BYTES_MAX;
-use arena::{Arena, Entry, Offset};
+use arena::{Arena, ArenaEntry, Offset};
 use directory::Directory;
 use filter::Filter;
-use index::Cut;
+use index::KeyBound;
 pub(crate) use inserter::Inserter;
-pub(crate) use position::Position;
+pub(crate) use position::ItemPosition;
 pub(crate) use ranges::MemStretch;
-use ranges::Ranges;
+use ranges::RangeList;
 pub(crate) use room::{BatchSize, batch_bytes_max, region_bytes_for, sorted_batch_bytes};
 
 /// One version of one key, or a tombstone. For a range tombstone `key` is the start of the range, and `value`
@@ -90,7 +90,7 @@ pub(crate) struct Generation {
     arena: Arena,
     filter: Filter,
     directory: Directory,
-    ranges: Ranges,
+    ranges: RangeList,
     tally: Tally,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn generation(region: Region) -> (Arc<Generation>, Inserter) {
     let (arena, mut bump) = Arena::new(region);
     let filter = Filter::new(&arena, &mut bump);
     let directory = Directory::new(&mut bump);
-    let ranges = Ranges::new(&mut bump);
+    let ranges = RangeList::new(&mut bump);
     let tally = Tally::new(arena.bytes() - bump.free_bytes());
     let generation = Arc::new(Generation { arena, filter, directory, ranges, tally });
     (Arc::clone(&generation), Inserter::new(generation, bump))
@@ -175,9 +175,9 @@ impl Generation {
         key: Bound<&[u8]>,
         direction: Direction,
         bound: Sequence,
-    ) -> Option<Position> {
+    ) -> Option<ItemPosition> {
         let root = self.directory.find(&self.arena, tree)?.load(Ordering::Acquire);
-        index::seek(&self.arena, root, Cut::new(key, direction), direction, bound)
+        index::seek(&self.arena, root, KeyBound::new(key, direction), direction, bound)
     }
 
     /// The neighbour of `position` in `direction`. Tree and bound are those of the call that returned the
@@ -185,22 +185,22 @@ impl Generation {
     pub(crate) fn step(
         &self,
         tree: TreeId,
-        position: Position,
+        position: ItemPosition,
         direction: Direction,
         bound: Sequence,
-    ) -> Option<Position> {
+    ) -> Option<ItemPosition> {
         index::step_in_leaf(&self.arena, position, direction, bound)
             .or_else(|| self.seek(tree, Bound::Excluded(self.item(position).key), direction, bound))
     }
 
     /// The item at `position`: the version that its bound allows.
     #[inline]
-    pub(crate) fn item(&self, position: Position) -> MemItem<'_> {
+    pub(crate) fn item(&self, position: ItemPosition) -> MemItem<'_> {
         self.arena.entry(position.entry).into()
     }
 
     /// The version at `position`.
-    pub(crate) fn version_at(&self, position: Position) -> VersionId {
+    pub(crate) fn version_at(&self, position: ItemPosition) -> VersionId {
         VersionId(position.entry)
     }
 
@@ -336,9 +336,9 @@ impl Tally {
     }
 }
 
-impl<'a> From<Entry<'a>> for MemItem<'a> {
+impl<'a> From<ArenaEntry<'a>> for MemItem<'a> {
     #[inline]
-    fn from(entry: Entry<'a>) -> MemItem<'a> {
+    fn from(entry: ArenaEntry<'a>) -> MemItem<'a> {
         MemItem { key: entry.key, sequence: entry.sequence, kind: entry.kind, value: entry.value }
     }
 }

@@ -91,7 +91,7 @@ impl Order {
 
 /// One key of a node. `child` is 0 in a leaf.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Item {
+pub(super) struct NodeItem {
     pub(super) head: u64,
     pub(super) entry: Offset,
     pub(super) child: Offset,
@@ -99,7 +99,7 @@ pub(super) struct Item {
 
 /// The fixed properties of a new node, without its keys.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct NodeShape {
     pub(super) level: u8,
     pub(super) slots_count: usize,
     pub(super) skip: usize,
@@ -109,7 +109,7 @@ pub(super) struct Shape {
 
 /// A published node, or one under construction by the inserter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct IndexNode<'a> {
     arena: &'a Arena,
     pub(super) at: Offset,
     pub(super) level: u8,
@@ -117,22 +117,27 @@ pub(super) struct Node<'a> {
     pub(super) skip: usize,
 }
 
-impl<'a> Node<'a> {
+impl<'a> IndexNode<'a> {
     /// The node at `at`, an offset loaded with acquire.
     #[inline]
-    pub(super) fn open(arena: &'a Arena, at: Offset) -> Node<'a> {
+    pub(super) fn open(arena: &'a Arena, at: Offset) -> IndexNode<'a> {
         let header = arena.halves(at + HEADER_AT, 1)[0].load(Ordering::Relaxed);
         let slots_count = usize::from((header >> 8) as u8);
-        Node { arena, at, level: header as u8, slots_count, skip: (header >> 16) as usize }
+        IndexNode { arena, at, level: header as u8, slots_count, skip: (header >> 16) as usize }
     }
 
     /// Builds a node that is not published yet.
-    pub(super) fn build(arena: &'a Arena, bump: &mut Bump, shape: Shape, items: &[Item]) -> Node<'a> {
+    pub(super) fn build(
+        arena: &'a Arena,
+        bump: &mut Bump,
+        shape: NodeShape,
+        items: &[NodeItem],
+    ) -> IndexNode<'a> {
         let at = bump.words(node_bytes(shape.level, shape.slots_count));
         let skip = u16::try_from(shape.skip).expect("keys, and what they have in common, are below 64 KiB");
         let header = u32::from(shape.level) | (shape.slots_count as u32) << 8 | u32::from(skip) << 16;
         arena.halves(at + HEADER_AT, 1)[0].store(header, Ordering::Relaxed);
-        let node = Node::open(arena, at);
+        let node = IndexNode::open(arena, at);
         if shape.level > 0 {
             arena.halves(at + LINK_AT, 1)[0].store(shape.link, Ordering::Relaxed);
         }
@@ -214,20 +219,20 @@ impl<'a> Node<'a> {
     }
 
     /// Adds a key at `rank`. There is a free slot.
-    pub(super) fn add(&self, order: Order, rank: usize, item: &Item) {
+    pub(super) fn add(&self, order: Order, rank: usize, item: &NodeItem) {
         self.fill(order.count(), item);
         self.order_word().store(order.insert(rank).0, Ordering::Release);
     }
 
     /// The key at `rank`, for copying.
-    pub(super) fn item(&self, order: Order, rank: usize) -> Item {
+    pub(super) fn item(&self, order: Order, rank: usize) -> NodeItem {
         let slot = order.slot(rank);
         let head = self.arena.words(self.at + HEADS_AT, self.slots_count)[slot].load(Ordering::Relaxed);
         let child = if self.level == 0 { 0 } else { self.child(order, rank + 1) };
-        Item { head, entry: self.entry(slot), child }
+        NodeItem { head, entry: self.entry(slot), child }
     }
 
-    fn fill(&self, slot: usize, item: &Item) {
+    fn fill(&self, slot: usize, item: &NodeItem) {
         self.arena.words(self.at + HEADS_AT, self.slots_count)[slot].store(item.head, Ordering::Relaxed);
         self.entry_word(slot).store(item.entry, Ordering::Relaxed);
         if self.level > 0 {

@@ -4,7 +4,7 @@ use super::arena::Offset;
 
 /// An item's position in its generation: plain numbers, valid for that generation only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Position {
+pub(crate) struct ItemPosition {
     pub(super) leaf: Offset,
     pub(super) entry: Offset,
     pub(super) slot: u8,

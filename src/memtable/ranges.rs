@@ -34,7 +34,7 @@
 //! 1. Record, run and entry are written before the count that includes them is stored, with release.
 //! 2. Sequences ascend in the list, so the tombstones within a bound are a prefix of it.
 //! 3. Runs and list take at most [`RANGE_BYTES`] a tombstone, counted from the first on. The part not taken
-//!    yet is reserved for later runs ([`Ranges::owed_bytes`]).
+//!    yet is reserved for later runs ([`RangeList::owed_bytes`]).
 
 use std::cmp::Ordering as Order;
 
@@ -42,7 +42,7 @@ use crate::base::id::{ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::key::common_prefix;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
-use super::arena::{Arena, Bump, Entry, LINE_BYTES, Offset};
+use super::arena::{Arena, ArenaEntry, Bump, LINE_BYTES, Offset};
 
 /// Records of the first chunk of the list; each later chunk has as many as all before it.
 const FIRST_RECORDS: u32 = 8;
@@ -74,26 +74,26 @@ pub(crate) struct MemStretch<'a> {
 
 /// The list and its runs.
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub(super) struct RangeList {
     count: AtomicU32,
     chunks: [AtomicU32; CHUNKS_COUNT],
 }
 
 /// A key of a tree, or (`None`) the end behind all its keys.
-type Place<'a> = (u64, Option<&'a [u8]>);
+type KeyOrEnd<'a> = (u64, Option<&'a [u8]>);
 
 /// One tombstone, or a run.
 #[derive(Clone, Copy)]
-enum Part {
+enum TombstoneOrRun {
     One(Offset),
     Run { at: Offset, level: u32 },
 }
 
-impl Ranges {
+impl RangeList {
     /// Takes the first chunk from the arena.
-    pub(super) fn new(bump: &mut Bump) -> Ranges {
+    pub(super) fn new(bump: &mut Bump) -> RangeList {
         let chunks = std::array::from_fn(|_| AtomicU32::new(0));
-        let ranges = Ranges { count: AtomicU32::new(0), chunks };
+        let ranges = RangeList { count: AtomicU32::new(0), chunks };
         ranges.chunks[0].store(bump.words(FIRST_CHUNK_BYTES), Ordering::Relaxed);
         ranges
     }
@@ -134,13 +134,13 @@ impl Ranges {
         count: u32,
         tree: TreeId,
         key: &[u8],
-    ) -> Option<Entry<'a>> {
+    ) -> Option<ArenaEntry<'a>> {
         let place = (id_word(tree), Some(key));
         let mut parts = self.parts(arena, count);
         parts.find_map(|part| {
             let cover = match part {
-                Part::One(_) => part.around(arena, place).0,
-                Part::Run { at, level } => Run::at(arena, at, level).cover(arena, place),
+                TombstoneOrRun::One(_) => part.around(arena, place).0,
+                TombstoneOrRun::Run { at, level } => Run::at(arena, at, level).cover(arena, place),
             };
             (cover != 0).then(|| arena.entry(cover))
         })
@@ -211,7 +211,7 @@ impl Ranges {
             assert!(self.entry(arena, last).sequence < sequence, "tombstones come in order");
         }
         let value = [&id_word(tree).to_be_bytes(), end].concat();
-        let entry = Entry { sequence, kind: ItemKind::DeleteRange, older: 0, key: start, value: &value };
+        let entry = ArenaEntry { sequence, kind: ItemKind::DeleteRange, older: 0, key: start, value: &value };
         let entry = bump.entry(arena, &entry);
         let (chunk, first) = chunk_of(count);
         if first == count && count > 0 {
@@ -248,7 +248,7 @@ impl Ranges {
     /// Builds the run over the last 4^level tombstones, of which `newest`, the one to be added, is the last.
     fn build(&self, arena: &Arena, bump: &mut Bump, count: u32, newest: Offset, level: u32) -> Offset {
         let wanted = 1 << (2 * level);
-        let (mut painted, mut tombstones) = (Part::One(newest).words(arena), 1);
+        let (mut painted, mut tombstones) = (TombstoneOrRun::One(newest).words(arena), 1);
         let mut parts = self.parts(arena, count);
         while tombstones < wanted {
             let part = parts.next().expect("the parts of a run come before it");
@@ -271,19 +271,19 @@ impl Ranges {
     }
 
     /// The runs and single tombstones that make up the first `count`, newest first.
-    fn parts<'a>(&'a self, arena: &'a Arena, mut count: u32) -> impl Iterator<Item = Part> + 'a {
+    fn parts<'a>(&'a self, arena: &'a Arena, mut count: u32) -> impl Iterator<Item = TombstoneOrRun> + 'a {
         std::iter::from_fn(move || {
             let record = self.record(arena, count.checked_sub(1)?).load(Ordering::Relaxed);
             let level = level(count);
             count -= 1 << (2 * level);
             Some(match level {
-                0 => Part::One((record >> 32) as Offset),
-                _ => Part::Run { at: record as Offset, level },
+                0 => TombstoneOrRun::One((record >> 32) as Offset),
+                _ => TombstoneOrRun::Run { at: record as Offset, level },
             })
         })
     }
 
-    fn entry<'a>(&self, arena: &'a Arena, index: u32) -> Entry<'a> {
+    fn entry<'a>(&self, arena: &'a Arena, index: u32) -> ArenaEntry<'a> {
         let record = self.record(arena, index).load(Ordering::Relaxed);
         arena.entry((record >> 32) as Offset)
     }
@@ -295,15 +295,15 @@ impl Ranges {
     }
 }
 
-impl Part {
+impl TombstoneOrRun {
     /// The newest tombstone that covers a place, and the boundaries before (or at) and after it.
     fn around<'a>(
         self,
         arena: &'a Arena,
-        place: Place<'_>,
-    ) -> (Offset, Option<Place<'a>>, Option<Place<'a>>) {
+        place: KeyOrEnd<'_>,
+    ) -> (Offset, Option<KeyOrEnd<'a>>, Option<KeyOrEnd<'a>>) {
         match self {
-            Part::One(entry) => {
+            TombstoneOrRun::One(entry) => {
                 let (start, end) = (place_of(arena, entry), place_of(arena, entry + 1));
                 if compare(place, start).is_lt() {
                     (0, None, Some(start))
@@ -313,18 +313,18 @@ impl Part {
                     (0, Some(end), None)
                 }
             }
-            Part::Run { at, level } => Run::at(arena, at, level).around(arena, place),
+            TombstoneOrRun::Run { at, level } => Run::at(arena, at, level).around(arena, place),
         }
     }
 
     /// Its boundaries.
     fn words(self, arena: &Arena) -> Vec<u64> {
         match self {
-            Part::One(entry) => {
+            TombstoneOrRun::One(entry) => {
                 let entry = u64::from(entry);
                 vec![entry << 32 | entry, (entry + 1) << 32]
             }
-            Part::Run { at, level } => {
+            TombstoneOrRun::Run { at, level } => {
                 let run = Run::at(arena, at, level);
                 let (_, count) = run.skip_and_count();
                 run.words[..count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
@@ -334,8 +334,8 @@ impl Part {
 
     fn tombstones(self) -> usize {
         match self {
-            Part::One(_) => 1,
-            Part::Run { level, .. } => 1 << (2 * level),
+            TombstoneOrRun::One(_) => 1,
+            TombstoneOrRun::Run { level, .. } => 1 << (2 * level),
         }
     }
 }
@@ -360,7 +360,11 @@ impl<'a> Run<'a> {
         ((header >> 32) as usize, header as u32 as usize)
     }
 
-    fn around(&self, arena: &'a Arena, place: Place<'_>) -> (Offset, Option<Place<'a>>, Option<Place<'a>>) {
+    fn around(
+        &self,
+        arena: &'a Arena,
+        place: KeyOrEnd<'_>,
+    ) -> (Offset, Option<KeyOrEnd<'a>>, Option<KeyOrEnd<'a>>) {
         let (_, count) = self.skip_and_count();
         let boundary = |index: usize| self.words[index].load(Ordering::Relaxed);
         let place_at = |index: usize| place_of(arena, (boundary(index) >> 32) as Offset);
@@ -373,13 +377,13 @@ impl<'a> Run<'a> {
     }
 
     /// The newest tombstone that covers a place, or 0.
-    fn cover(&self, arena: &Arena, place: Place<'_>) -> Offset {
+    fn cover(&self, arena: &Arena, place: KeyOrEnd<'_>) -> Offset {
         let before = self.not_after(arena, place).checked_sub(1);
         before.map_or(0, |before| self.words[before].load(Ordering::Relaxed) as Offset)
     }
 
     /// The number of boundaries at or before a place.
-    fn not_after(&self, arena: &Arena, place: Place<'_>) -> usize {
+    fn not_after(&self, arena: &Arena, place: KeyOrEnd<'_>) -> usize {
         let (skip, count) = self.skip_and_count();
         let place_at =
             |index: usize| place_of(arena, (self.words[index].load(Ordering::Relaxed) >> 32) as Offset);
@@ -443,7 +447,7 @@ fn paint(arena: &Arena, newer: &[u64], older: &[u64]) -> Vec<u64> {
 }
 
 /// The first key that a tombstone deletes, and its exclusive upper bound; empty means none.
-pub(super) fn keys(tombstone: Entry<'_>) -> (&[u8], &[u8]) {
+pub(super) fn keys(tombstone: ArenaEntry<'_>) -> (&[u8], &[u8]) {
     (tombstone.key, &tombstone.value[TREE_BYTES..])
 }
 
@@ -479,7 +483,7 @@ thread_local! {
 }
 
 /// The start of the tombstone at an entry's offset, or its end if the offset has 1 added.
-fn place_of(arena: &Arena, place: Offset) -> Place<'_> {
+fn place_of(arena: &Arena, place: Offset) -> KeyOrEnd<'_> {
     #[cfg(test)]
     KEY_LOOKS.set(KEY_LOOKS.get() + 1);
     let entry = arena.entry(place & !1);
@@ -490,12 +494,12 @@ fn place_of(arena: &Arena, place: Offset) -> Place<'_> {
     (tree_word(&entry), (!end.is_empty()).then_some(end))
 }
 
-fn tree_word(entry: &Entry<'_>) -> u64 {
+fn tree_word(entry: &ArenaEntry<'_>) -> u64 {
     u64::from_be_bytes(*entry.value.first_chunk().expect("`add` wrote the tree's id"))
 }
 
 /// Length of the common prefix of two places, over id and key.
-fn common_bytes(one: Place<'_>, other: Place<'_>) -> usize {
+fn common_bytes(one: KeyOrEnd<'_>, other: KeyOrEnd<'_>) -> usize {
     if one.0 != other.0 {
         return (one.0 ^ other.0).leading_zeros() as usize / 8;
     }
@@ -507,7 +511,7 @@ fn common_bytes(one: Place<'_>, other: Place<'_>) -> usize {
 
 /// Four bytes of id and key behind the first `skip`: a later place has no smaller head. The end behind all
 /// keys has the greatest bytes.
-fn head_of((id, key): Place<'_>, skip: usize) -> u32 {
+fn head_of((id, key): KeyOrEnd<'_>, skip: usize) -> u32 {
     let mut bytes = [if key.is_none() { 0xff } else { 0 }; TREE_BYTES + 4];
     bytes[..TREE_BYTES].copy_from_slice(&id.to_be_bytes());
     if skip < TREE_BYTES {
@@ -529,7 +533,7 @@ fn head_of((id, key): Place<'_>, skip: usize) -> u32 {
     }
 }
 
-fn compare(one: Place<'_>, other: Place<'_>) -> Order {
+fn compare(one: KeyOrEnd<'_>, other: KeyOrEnd<'_>) -> Order {
     one.0.cmp(&other.0).then_with(|| match (one.1, other.1) {
         (Some(one), Some(other)) => one.cmp(other),
         (one, other) => one.is_none().cmp(&other.is_none()),

@@ -18,7 +18,7 @@ use super::directory::Directory;
 use super::filter::Filter;
 use super::inserter::NEW_KEY_BYTES;
 use super::node::{LEAF_SLOTS_COUNTS, SLOTS_COUNT_MAX, node_bytes};
-use super::ranges::Ranges;
+use super::ranges::RangeList;
 
 const LEAF_BYTES: usize = node_bytes(0, SLOTS_COUNT_MAX);
 const INNER_BYTES: usize = node_bytes(1, SLOTS_COUNT_MAX);
@@ -60,7 +60,7 @@ pub(crate) fn sorted_batch_bytes(size: &BatchSize) -> usize {
 /// Bytes available to a batch in an empty generation of a region.
 pub(crate) fn batch_bytes_max(region_bytes: usize) -> usize {
     let (directory, _) = Directory::new_bytes(0);
-    (region_bytes & !7).saturating_sub(Filter::bytes(region_bytes) + directory + Ranges::new_bytes())
+    (region_bytes & !7).saturating_sub(Filter::bytes(region_bytes) + directory + RangeList::new_bytes())
 }
 
 /// The smallest region, in whole pages, whose empty generation has room for `batch_bytes`.

@@ -95,7 +95,7 @@ impl Pair {
         count: usize,
     ) -> Vec<MemItem<'_>> {
         let first = self.generation.seek(tree, from, direction, bound);
-        let next = |position: &Position| self.generation.step(tree, *position, direction, bound);
+        let next = |position: &ItemPosition| self.generation.step(tree, *position, direction, bound);
         std::iter::successors(first, next).take(count).map(|at| self.generation.item(at)).collect()
     }
 

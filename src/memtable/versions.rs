@@ -10,17 +10,17 @@
 
 use crate::base::id::Sequence;
 
-use super::arena::{Arena, Entry, Jump, Offset};
+use super::arena::{Arena, ArenaEntry, Jump, Offset};
 
 /// The newest version with a sequence of at most `bound`, from `newest` on backwards.
 #[inline]
-pub(super) fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, Entry<'_>)> {
+pub(super) fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, ArenaEntry<'_>)> {
     let entry = arena.entry(newest);
     if entry.sequence <= bound { Some((newest, entry)) } else { older_visible(arena, newest, bound) }
 }
 
 #[cold]
-fn older_visible(arena: &Arena, mut at: Offset, bound: Sequence) -> Option<(Offset, Entry<'_>)> {
+fn older_visible(arena: &Arena, mut at: Offset, bound: Sequence) -> Option<(Offset, ArenaEntry<'_>)> {
     loop {
         at = step(arena, at, bound)?;
         let entry = arena.entry(at);
@@ -61,7 +61,7 @@ mod tests {
         let mut versions: Vec<Offset> = Vec::new();
         for &sequence in sequences {
             let older = versions.last().copied().unwrap_or(0);
-            let entry = Entry { sequence, kind: ItemKind::Put, older, key: b"hot", value: b"" };
+            let entry = ArenaEntry { sequence, kind: ItemKind::Put, older, key: b"hot", value: b"" };
             versions.push(match older {
                 0 => bump.entry(arena, &entry),
                 older => bump.version(arena, &entry, jump_of_next(arena, older)),

@@ -29,7 +29,7 @@ use crate::base::step::Direction;
 
 /// A key with its version in one source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Item<'a> {
+pub(crate) struct MergeItem<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) kind: ItemKind,
     /// Empty for a tombstone.
@@ -37,9 +37,9 @@ pub(crate) struct Item<'a> {
 }
 
 /// A source of a [`Merge`]: it stands on an item or at its end, and may block on the device when it moves.
-pub(crate) trait Source {
+pub(crate) trait MergeSource {
     /// The current item; `None` at the end. Cheap: called several times an item.
-    fn item(&self) -> Option<Item<'_>>;
+    fn item(&self) -> Option<MergeItem<'_>>;
 
     /// Moves to the next item, whose key is greater. Not called at the end.
     ///
@@ -63,8 +63,8 @@ pub(crate) trait Source {
     }
 }
 
-impl<S: Source + ?Sized> Source for Box<S> {
-    fn item(&self) -> Option<Item<'_>> {
+impl<S: MergeSource + ?Sized> MergeSource for Box<S> {
+    fn item(&self) -> Option<MergeItem<'_>> {
         (**self).item()
     }
 
@@ -87,7 +87,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
 /// The state of bounded work after a turn.
 #[derive(Debug)]
-pub(crate) enum Progress<T> {
+pub(crate) enum TurnProgress<T> {
     /// More work is left for another turn.
     More,
     /// The work is done; there are no more turns.
@@ -111,7 +111,7 @@ impl Consumed {
 
 /// The newest version of every key of several sources, ascending. An item costs about log2(sources)
 /// comparisons; while a single source is left, only the source's own step.
-pub(crate) struct Merge<S: Source> {
+pub(crate) struct Merge<S: MergeSource> {
     /// Newest first.
     sources: Vec<S>,
     tree: LoserTree,
@@ -123,7 +123,7 @@ pub(crate) struct Merge<S: Source> {
     is_hidden: bool,
 }
 
-impl<S: Source> Merge<S> {
+impl<S: MergeSource> Merge<S> {
     /// A merge of sources in the order newest first, each on its first item.
     #[cfg(test)]
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
@@ -144,7 +144,7 @@ impl<S: Source> Merge<S> {
 
     /// The newest version of the next key; `None` if every source is at its end.
     #[inline]
-    pub(crate) fn item(&self) -> Option<Item<'_>> {
+    pub(crate) fn item(&self) -> Option<MergeItem<'_>> {
         self.sources[self.tree.winner()?].item()
     }
 
@@ -229,7 +229,7 @@ impl<S: Source> Merge<S> {
 }
 
 #[inline]
-fn key_of<S: Source>(sources: &[S], index: usize) -> Option<&[u8]> {
+fn key_of<S: MergeSource>(sources: &[S], index: usize) -> Option<&[u8]> {
     sources[index].item().map(|item| item.key)
 }
 

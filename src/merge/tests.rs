@@ -15,10 +15,10 @@ struct List {
     fail_in: Option<usize>,
 }
 
-impl Source for List {
-    fn item(&self) -> Option<Item<'_>> {
+impl MergeSource for List {
+    fn item(&self) -> Option<MergeItem<'_>> {
         let (key, kind, value) = self.items.get(self.at)?;
-        Some(Item { key, kind: *kind, value })
+        Some(MergeItem { key, kind: *kind, value })
     }
 
     fn advance(&mut self) -> Result<()> {
@@ -223,8 +223,8 @@ struct Ranged {
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Source for Ranged {
-    fn item(&self) -> Option<Item<'_>> {
+impl MergeSource for Ranged {
+    fn item(&self) -> Option<MergeItem<'_>> {
         self.list.item()
     }
 

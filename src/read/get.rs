@@ -20,15 +20,15 @@ use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, Sequence, TreeId};
-use crate::base::step::{Answer, BlockAddress, BlockKind, Read, Reads, Step};
+use crate::base::step::{Answer, BlockAddress, BlockKind, MachineStep, Read, Reads};
 use crate::cache::{BlockRef, Cache};
 use crate::levels::version::Tree;
 use crate::levels::view::View;
-use crate::table::{FenceLine, Table};
+use crate::table::{FenceLine, TableReader};
 
 use super::breadth::Breadth;
 use super::trace::{Saw, Stage, Tracer};
-use probe::{Call, Position, Probed, Seek};
+use probe::{ProbeArgs, Probed, SearchPosition, Seek};
 use wide::Lanes;
 
 /// The lookup's arguments.
@@ -39,14 +39,14 @@ pub(crate) struct Op<'a> {
     pub(crate) hash: KeyHash,
     /// Newer versions are invisible. Read after the view was pinned.
     pub(crate) bound: Sequence,
-    pub(crate) wants: Wants,
+    pub(crate) mode: GetMode,
     /// Bounds the number of runs to wait for at once; `None`: one after another.
     pub(crate) breadth: Option<&'a Breadth>,
 }
 
 /// The result that a lookup needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wants {
+pub(crate) enum GetMode {
     Value,
     /// Whether there is a value. If fences alone show a large value, an empty one is returned instead.
     Presence,
@@ -75,7 +75,7 @@ impl Lookup<'_> {
 /// The machine: the position of the search, and the blocks it waits for.
 #[derive(Debug)]
 pub(crate) struct Get {
-    at: Position,
+    at: SearchPosition,
     /// Number of runs before the present one.
     passed: usize,
     found: FoundTables,
@@ -115,13 +115,14 @@ impl Get {
         cache: &'p Cache,
         pin: &'p Pin,
         tracer: &mut T,
-    ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
+    ) -> (Get, MachineStep<Reads, Result<Lookup<'p>>>) {
         debug_assert!(!T::TOUCHES, "who takes turns begins");
         let tree = view.version.tree(op.tree);
         let mut get = Get::begin(op, view, tree);
         let ahead = if T::WIDE { tree.and_then(|tree| get.look_ahead(op, tree)) } else { None };
         tracer.enter(Stage::MtGet, 0);
-        let step = get.search(view, tree, &mut Call { op, cache, pin, tracer, tree, answer: None, ahead });
+        let step =
+            get.search(view, tree, &mut ProbeArgs { op, cache, pin, tracer, tree, answer: None, ahead });
         let found = if matches!(get.at.seek, Seek::Data(_)) { get.passed } else { NOWHERE };
         // A thread that is ending may have lost its thread-locals: then there are no guesses.
         let _ = LAST_FOUND.try_with(|last| last.set(found));
@@ -132,7 +133,7 @@ impl Get {
     /// lines are being fetched. If one of the first runs has most keys, this turns two memory waits into one.
     /// It is wasted for a key that is not found.
     #[inline(always)]
-    pub(super) fn look_ahead<'v>(&self, op: &Op<'_>, tree: &'v Tree) -> Option<(&'v Table, FenceLine)> {
+    pub(super) fn look_ahead<'v>(&self, op: &Op<'_>, tree: &'v Tree) -> Option<(&'v TableReader, FenceLine)> {
         let number = LAST_FOUND.try_with(Cell::get).ok()?;
         let found = *self.found.get(number).filter(|found| **found != NO_TABLE)?;
         let run = tree.piles(op.key).flatten().nth(number)?;
@@ -151,7 +152,12 @@ impl Get {
     /// view's version of the tree.
     #[inline]
     pub(crate) fn begin(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> Get {
-        Get { at: Position::START, passed: 0, found: find_tables(op, view, tree), waits: Waits::Nothing }
+        Get {
+            at: SearchPosition::START,
+            passed: 0,
+            found: find_tables(op, view, tree),
+            waits: Waits::Nothing,
+        }
     }
 
     /// Resumes after a touch. `tree` is that given to `begin`.
@@ -163,10 +169,10 @@ impl Get {
         cache: &'p Cache,
         pin: &'p Pin,
         tracer: &mut T,
-    ) -> Step<Reads, Result<Lookup<'p>>> {
+    ) -> MachineStep<Reads, Result<Lookup<'p>>> {
         debug_assert!(matches!(self.waits, Waits::Nothing), "a get that waits is resumed");
         debug_assert!(tree.map(|tree| tree.id) == view.version.tree(op.tree).map(|tree| tree.id));
-        self.search(view, tree, &mut Call { op, cache, pin, tracer, tree, answer: None, ahead: None })
+        self.search(view, tree, &mut ProbeArgs { op, cache, pin, tracer, tree, answer: None, ahead: None })
     }
 
     /// Resumes with a block that was asked for; blocks may come in any order. A failed read ends the get
@@ -179,19 +185,19 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
         answer: Answer<BlockRef, Error>,
-    ) -> Step<Reads, Result<Lookup<'p>>> {
+    ) -> MachineStep<Reads, Result<Lookup<'p>>> {
         let tree = view.version.tree(op.tree);
-        let mut call = Call { op, cache, pin, tracer, tree, answer: None, ahead: None };
+        let mut args = ProbeArgs { op, cache, pin, tracer, tree, answer: None, ahead: None };
         match (std::mem::replace(&mut self.waits, Waits::Nothing), answer.result) {
             (Waits::Lanes(lanes), result) if T::WIDE => {
                 let answer = Answer { ask: answer.ask, result };
-                return self.resume_lanes(lanes, view, &mut call, answer);
+                return self.resume_lanes(lanes, view, &mut args, answer);
             }
-            (Waits::Block(block), Ok(read)) => call.answer = Some((block, read)),
-            (Waits::Block(_), Err(error)) => return Step::Done(Err(error)),
+            (Waits::Block(block), Ok(read)) => args.answer = Some((block, read)),
+            (Waits::Block(_), Err(error)) => return MachineStep::Done(Err(error)),
             _ => unreachable!("such a get asked for nothing"),
         }
-        self.search(view, tree, &mut call)
+        self.search(view, tree, &mut args)
     }
 
     #[inline(always)]
@@ -199,26 +205,26 @@ impl Get {
         &mut self,
         view: &'p View,
         tree: Option<&Tree>,
-        call: &mut Call<'_, 'p, T>,
-    ) -> Step<Reads, Result<Lookup<'p>>> {
+        args: &mut ProbeArgs<'_, 'p, T>,
+    ) -> MachineStep<Reads, Result<Lookup<'p>>> {
         if matches!(self.at.seek, Seek::Memory) {
-            if let Some(found) = in_memory(view, call) {
-                return Step::Done(Ok(found));
+            if let Some(found) = in_memory(view, args) {
+                return MachineStep::Done(Ok(found));
             }
             self.at.seek = Seek::Table;
         }
         let Some(tree) = tree else {
-            return Step::Done(Ok(Lookup::Absent));
+            return MachineStep::Done(Ok(Lookup::Absent));
         };
-        while let Some(table) = self.candidate(tree, call) {
-            match self.at.probe(table, call) {
+        while let Some(table) = self.candidate(tree, args) {
+            match self.at.probe(table, args) {
                 Probed::Not => self.next_run(),
-                Probed::Touched => return Step::Touch,
-                Probed::Hit(found) => return Step::Done(Ok(found)),
-                Probed::Read(block) => return self.need(block, tree, call),
+                Probed::Touched => return MachineStep::Touch,
+                Probed::Hit(found) => return MachineStep::Done(Ok(found)),
+                Probed::Read(block) => return self.need(block, tree, args),
             }
         }
-        Step::Done(Ok(Lookup::Absent))
+        MachineStep::Done(Ok(Lookup::Absent))
     }
 
     #[cold]
@@ -226,21 +232,21 @@ impl Get {
         &mut self,
         block: BlockAddress,
         tree: &Tree,
-        call: &mut Call<'_, 'p, T>,
-    ) -> Step<Reads, Result<Lookup<'p>>> {
-        call.tracer.enter(load_stage(block.kind), block.bytes as usize);
-        if T::WIDE && self.at.lanes_max(tree, call.op) > 1 {
-            return self.widen(block, tree, call);
+        args: &mut ProbeArgs<'_, 'p, T>,
+    ) -> MachineStep<Reads, Result<Lookup<'p>>> {
+        args.tracer.enter(load_stage(block.kind), block.bytes as usize);
+        if T::WIDE && self.at.lanes_max(tree, args.op) > 1 {
+            return self.widen(block, tree, args);
         }
         self.waits = Waits::Block(block);
-        Step::Ask(Reads::from_buf([Read { ask: 0, block }]))
+        MachineStep::Ask(Reads::from_buf([Read { ask: 0, block }]))
     }
 
     /// Continues until a table has an answer for the key, or needs a block; `None` behind the last run.
     #[cold]
-    fn advance<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Option<Probed<'p>> {
-        while let Some(table) = self.candidate(tree, call) {
-            match self.at.look_into(table, call) {
+    fn advance<'p, T: Tracer>(&mut self, tree: &Tree, args: &mut ProbeArgs<'_, 'p, T>) -> Option<Probed<'p>> {
+        while let Some(table) = self.candidate(tree, args) {
+            match self.at.look_into(table, args) {
                 Probed::Not => self.next_run(),
                 probed => return Some(probed),
             }
@@ -261,17 +267,21 @@ impl Get {
 
     /// The table of the present run that may hold the key, or of the next run with such a table.
     #[inline(always)]
-    fn candidate<'v, T: Tracer>(&mut self, tree: &'v Tree, call: &mut Call<'_, '_, T>) -> Option<&'v Table> {
-        call.tracer.enter(Stage::FileFind, 0);
+    fn candidate<'v, T: Tracer>(
+        &mut self,
+        tree: &'v Tree,
+        args: &mut ProbeArgs<'_, '_, T>,
+    ) -> Option<&'v TableReader> {
+        args.tracer.enter(Stage::FileFind, 0);
         while self.at.level < tree.level_count() {
-            let Some(run) = tree.run(self.at.level, self.at.run, call.op.key) else {
+            let Some(run) = tree.run(self.at.level, self.at.run, args.op.key) else {
                 self.at.descend();
                 continue;
             };
             if matches!(self.at.seek, Seek::Table) {
                 let found = match self.found.get(self.passed) {
                     Some(found) => (*found != NO_TABLE).then_some(*found as usize),
-                    None => run.find(call.op.key),
+                    None => run.find(args.op.key),
                 };
                 let Some(table) = found else {
                     self.next_run();
@@ -281,7 +291,7 @@ impl Get {
             }
             let table = &run.tables()[self.at.table].table;
             if matches!(self.at.seek, Seek::Filter) {
-                call.tracer.saw(Saw::Table { level: self.at.level, run: self.at.run, table });
+                args.tracer.saw(Saw::Table { level: self.at.level, run: self.at.run, table });
             }
             return Some(table);
         }
@@ -310,18 +320,18 @@ fn find_tables(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> FoundTables {
     found
 }
 
-fn in_memory<'p, T: Tracer>(view: &'p View, call: &mut Call<'_, 'p, T>) -> Option<Lookup<'p>> {
-    let op = call.op;
+fn in_memory<'p, T: Tracer>(view: &'p View, args: &mut ProbeArgs<'_, 'p, T>) -> Option<Lookup<'p>> {
+    let op = args.op;
     for (index, generation) in view.generations.iter().enumerate() {
         if let Some(item) = generation.get(op.tree, op.key, op.hash, op.bound) {
-            call.tracer.saw(Saw::Memory { generation: index, kind: item.kind });
+            args.tracer.saw(Saw::Memory { generation: index, kind: item.kind });
             return Some(match item.kind {
                 ItemKind::Put => Lookup::Pinned(item.value),
                 ItemKind::Delete | ItemKind::DeleteRange => Lookup::Absent,
             });
         }
     }
-    call.tracer.saw(Saw::NoMemory);
+    args.tracer.saw(Saw::NoMemory);
     None
 }
 

@@ -12,7 +12,7 @@
 //! many of the following bytes as before, up to a maximum and a share of the cache (see `source`). The cache
 //! holds blocks read ahead like any others. So a short scan reads few blocks, and a long one needs few
 //! requests. Large windows are read apart, by another thread, and asked for before they are needed:
-//! [`Scan::take_apart`].
+//! [`ScanMachine::take_apart`].
 //!
 //! Invariants:
 //! 1. A key is yielded only once every source stands at or past it.
@@ -41,7 +41,7 @@ use crate::base::epoch::Loaded;
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::reserve::Grant;
-use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
+use crate::base::step::{Answer, BlockAddress, Direction, MachineStep, Read, Reads, SCAN_ASKS_MAX};
 use crate::base::sync::{Arc, Weak};
 use crate::cache::{BlockRef, Cache, Near};
 use crate::levels::gaps::Sight;
@@ -50,22 +50,22 @@ use crate::levels::view::View;
 use crate::merge::{Covers, Hidden, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
-pub(crate) use batch::Batch;
+pub(crate) use batch::ItemBatch;
 use lead::Lead;
 pub(crate) use merged::Merged;
 use passed::Passed;
 pub(crate) use pinned::Pinned;
-pub(crate) use range::{Range, start_of, tighter};
+pub(crate) use range::{ScanRange, start_of, tighter};
 use range::{SkipTo, expected_prefix, is_past};
-use region::Region;
-pub(crate) use short::{Filled, ITEMS_MAX, Wanted, fill};
-use source::{BLOCK_LINES, MemorySource, RunSource, Source, key_of, kind_of, sequence_of};
+use region::KeyRegion;
+pub(crate) use short::{BatchExtent, BatchRequest, ITEMS_MAX, fill};
+use source::{BLOCK_LINES, MemorySource, RunSource, ScanSource, key_of, kind_of, sequence_of};
 
 /// The read-ahead of all sources of a scan is at most this fraction of the cache.
 const AHEAD_CACHE_SHARE: usize = 16;
 
 /// The block that a source needs before it stands at an item or at its end.
-enum Need {
+enum SourceNeed {
     Nothing,
     Block(BlockAddress),
 }
@@ -75,17 +75,17 @@ fn ahead_bytes_max(cache: &Cache) -> usize {
 }
 
 /// The machine.
-pub(crate) struct Scan {
+pub(crate) struct ScanMachine {
     /// The view of the sources' positions; no other view has its address while this is kept.
     view: Weak<View>,
     sight: Sight,
     /// In a hashed tree, the part of the range within the region.
-    range: Range,
-    region: Option<Region>,
+    range: ScanRange,
+    region: Option<KeyRegion>,
     direction: Direction,
     /// The start given by the last seek.
     from: Bound<Vec<u8>>,
-    sources: Vec<Source>,
+    sources: Vec<ScanSource>,
     merge: LoserTree,
     covers: Covers,
     /// The position to which the winner moves if a newer source hides it.
@@ -111,7 +111,7 @@ pub(crate) struct Scan {
     is_held_anew: bool,
     /// Deleted keys passed since the caller last asked for an item.
     passed: Passed,
-    /// See [`Scan::take_apart`].
+    /// See [`ScanMachine::take_apart`].
     apart: Vec<BlockAddress>,
 }
 
@@ -122,10 +122,10 @@ struct Waiting {
     ask: Option<u8>,
 }
 
-impl Scan {
+impl ScanMachine {
     /// A scan before the first item of `range` in `direction`; nothing is read before `advance`.
-    pub(crate) fn new(sight: Sight, range: Range, direction: Direction) -> Scan {
-        let mut scan = Scan {
+    pub(crate) fn new(sight: Sight, range: ScanRange, direction: Direction) -> ScanMachine {
+        let mut scan = ScanMachine {
             view: Weak::new(),
             sight,
             range,
@@ -173,8 +173,8 @@ impl Scan {
     /// The value of the current item.
     pub(crate) fn value(&self) -> &[u8] {
         match self.winner.map(|winner| &self.sources[winner]) {
-            Some(Source::Run(run)) => run.cursor.as_ref().expect("the winner stands at an item").value(),
-            Some(Source::Memory(_)) | None => &self.value,
+            Some(ScanSource::Run(run)) => run.cursor.as_ref().expect("the winner stands at an item").value(),
+            Some(ScanSource::Memory(_)) | None => &self.value,
         }
     }
 
@@ -189,7 +189,7 @@ impl Scan {
     #[inline]
     pub(crate) fn advance_at_hand(&mut self, cache: &Cache) -> bool {
         let Some(winner) = self.winner else { return false };
-        let Source::Run(run) = &mut self.sources[winner] else { return false };
+        let ScanSource::Run(run) = &mut self.sources[winner] else { return false };
         if self.lead.take() {
             return run.advance_in_block(cache);
         }
@@ -210,11 +210,11 @@ impl Scan {
             self.winner = Some(winner);
             let is_ahead = self.lead.note(winner == before);
             match &sources[winner] {
-                Source::Run(run) if is_ahead => {
+                ScanSource::Run(run) if is_ahead => {
                     self.lead.look(run, &self.merge, &self.range, self.direction);
                 }
-                Source::Run(_) => {}
-                Source::Memory(_) => self.is_found = true,
+                ScanSource::Run(_) => {}
+                ScanSource::Memory(_) => self.is_found = true,
             }
             return !self.is_found;
         }
@@ -228,7 +228,7 @@ impl Scan {
     }
 
     /// Goes to the next item; `Done(false)` at the end of the range.
-    pub(crate) fn advance(&mut self, pinned: Pinned<'_>) -> Step<Reads, Result<bool>> {
+    pub(crate) fn advance(&mut self, pinned: Pinned<'_>) -> MachineStep<Reads, Result<bool>> {
         self.passed.begin();
         self.lead.end();
         let is_found = std::mem::take(&mut self.is_found);
@@ -236,7 +236,7 @@ impl Scan {
             self.position_again(is_found);
         } else if is_found {
             self.copy_value(pinned.view.get());
-            return Step::Done(Ok(true));
+            return MachineStep::Done(Ok(true));
         }
         let left = self.leave_winner(pinned);
         if !self.is_touched && pinned.gaps.is_any(self.sight.tree) {
@@ -244,22 +244,22 @@ impl Scan {
         }
         match left {
             Ok(()) => self.run(pinned),
-            Err(error) => Step::Done(Err(error)),
+            Err(error) => MachineStep::Done(Err(error)),
         }
     }
 
-    /// Resumes with a block that was asked for, in the view of the ask: see [`Scan::is_of`].
+    /// Resumes with a block that was asked for, in the view of the ask: see [`ScanMachine::is_of`].
     pub(crate) fn resume(
         &mut self,
         pinned: Pinned<'_>,
         answer: Answer<BlockRef, Error>,
-    ) -> Step<Reads, Result<bool>> {
+    ) -> MachineStep<Reads, Result<bool>> {
         match answer.result.and_then(|block| self.supply(answer.ask, block, pinned)) {
             Ok(()) => self.run(pinned),
             Err(error) => {
                 // The driver drops the other asks; a later call asks again.
                 self.unready.iter_mut().for_each(|waiting| waiting.ask = None);
-                Step::Done(Err(error))
+                MachineStep::Done(Err(error))
             }
         }
     }
@@ -278,7 +278,7 @@ impl Scan {
 
     /// Prepares a seek, which needs a view.
     fn position_from(&mut self, from: Bound<&[u8]>) {
-        Region::leave(&mut self.region, &mut self.range);
+        KeyRegion::leave(&mut self.region, &mut self.range);
         self.from = tighter(from, &self.range, self.direction).map(<[u8]>::to_vec);
         self.sources.clear();
         self.unready.clear();
@@ -298,13 +298,13 @@ impl Scan {
         let memtables = view.generations.iter().enumerate();
         self.sources.extend(memtables.map(|(index, generation)| {
             let position = generation.seek(tree, from, self.direction, bound);
-            Source::Memory(MemorySource::at(index, generation, position))
+            ScanSource::Memory(MemorySource::at(index, generation, position))
         }));
         let tree = view.version.tree(tree);
         if let Some(trie) = tree.and_then(Tree::trie) {
-            self.region = Some(Region::enter(trie, &self.from, &mut self.range));
+            self.region = Some(KeyRegion::enter(trie, &self.from, &mut self.range));
         }
-        let piles = || tree.into_iter().flat_map(|tree| tree.piles(Region::way(&self.region)));
+        let piles = || tree.into_iter().flat_map(|tree| tree.piles(KeyRegion::way(&self.region)));
         let from = self.from.as_ref().map(Vec::as_slice);
         let runs = || piles().flatten();
         let all = (runs().map(Run::bytes).sum(), runs().count() as u64);
@@ -313,23 +313,23 @@ impl Scan {
                 let mut source = RunSource::seek(run, (level, index), from, self.direction);
                 source.expect(run.bytes(), all);
                 source.cursor.iter().for_each(TableCursor::prefetch_fences);
-                self.sources.push(Source::Run(source));
+                self.sources.push(ScanSource::Run(source));
             }
         }
         self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
         let prefix =
             tree.map_or(&[][..], |tree| expected_prefix(tree.shared_prefix(), tree.key_bytes(), &self.range));
         self.merge = LoserTree::with_prefix(self.sources.len(), self.direction, prefix);
-        let has_ranges = |source: &Source| match source {
-            Source::Memory(memory) => memory.of(view).has_ranges(bound),
-            Source::Run(run) => run.of(view, self.sight.tree, Region::way(&self.region)).has_ranges(),
+        let has_ranges = |source: &ScanSource| match source {
+            ScanSource::Memory(memory) => memory.of(view).has_ranges(bound),
+            ScanSource::Run(run) => run.of(view, self.sight.tree, KeyRegion::way(&self.region)).has_ranges(),
         };
         self.covers = Covers::new((0..self.sources.len()).filter(|index| has_ranges(&self.sources[*index])));
     }
 
     /// At the end of a region: prepares a seek in the next; `false` if there is none.
     fn enter_next_region(&mut self) -> bool {
-        let next = self.region.as_mut().and_then(Region::take_next);
+        let next = self.region.as_mut().and_then(KeyRegion::take_next);
         next.inspect(|next| self.position_from(Bound::Included(next))).is_some()
     }
 
@@ -342,12 +342,12 @@ impl Scan {
         self.key.extend_from_slice(key_of(&self.sources[winner]).unwrap_or_default());
         self.has_key = true;
         match &mut self.sources[winner] {
-            Source::Memory(memory) => {
+            ScanSource::Memory(memory) => {
                 memory.step(pinned.view.get(), self.sight, self.direction);
                 self.merge_again();
                 Ok(())
             }
-            Source::Run(run) => {
+            ScanSource::Run(run) => {
                 run.cursor.as_mut().expect("the winner stands at an item").advance();
                 self.ready(winner, pinned)
             }
@@ -359,18 +359,18 @@ impl Scan {
         let winner = self.winner.take().expect("the winner is hidden");
         let from = self.skip_to.from(self.direction);
         match &mut self.sources[winner] {
-            Source::Memory(memory) => {
+            ScanSource::Memory(memory) => {
                 memory.seek(pinned.view.get(), from, self.sight, self.direction);
                 self.merge_again();
                 Ok(())
             }
-            Source::Run(run) => {
+            ScanSource::Run(run) => {
                 self.is_held_anew = true;
                 match from {
                     None => run.cursor = None,
                     Some(from) => {
                         let place = (run.level, run.run);
-                        let of = run.of(pinned.view.get(), self.sight.tree, Region::way(&self.region));
+                        let of = run.of(pinned.view.get(), self.sight.tree, KeyRegion::way(&self.region));
                         *run = RunSource::seek(of, place, from, self.direction);
                     }
                 }
@@ -382,8 +382,8 @@ impl Scan {
     /// Moves a source to its next item within cached blocks, or notes that it waits.
     fn ready(&mut self, source: usize, pinned: Pinned<'_>) -> Result<()> {
         match self.poll(source, None, pinned)? {
-            Need::Nothing => self.merge_again(),
-            Need::Block(_) => self.unready.push(Waiting { source, ask: None }),
+            SourceNeed::Nothing => self.merge_again(),
+            SourceNeed::Block(_) => self.unready.push(Waiting { source, ask: None }),
         }
         Ok(())
     }
@@ -401,8 +401,8 @@ impl Scan {
         let index = index.expect("answers come to asks");
         self.unready[index].ask = None;
         match self.poll(self.unready[index].source, Some(block), pinned)? {
-            Need::Block(_) => {}
-            Need::Nothing => {
+            SourceNeed::Block(_) => {}
+            SourceNeed::Nothing => {
                 self.unready.swap_remove(index);
                 self.merge_again();
             }
@@ -410,37 +410,37 @@ impl Scan {
         Ok(())
     }
 
-    fn run(&mut self, pinned: Pinned<'_>) -> Step<Reads, Result<bool>> {
+    fn run(&mut self, pinned: Pinned<'_>) -> MachineStep<Reads, Result<bool>> {
         let gaps = pinned.gaps;
         loop {
             match self.settle(pinned) {
-                Err(error) => return Step::Done(Err(error)),
+                Err(error) => return MachineStep::Done(Err(error)),
                 Ok(Some(step)) => return step,
                 Ok(None) => {}
             }
             let left = match self.take_winner(pinned.view.get()) {
-                Taken::Item => {
+                ItemOutcome::Item => {
                     self.copy_value(pinned.view.get());
                     self.learn_gap(gaps);
-                    return Step::Done(Ok(true));
+                    return MachineStep::Done(Ok(true));
                 }
-                Taken::End if self.enter_next_region() => Ok(()),
-                Taken::End => {
+                ItemOutcome::End if self.enter_next_region() => Ok(()),
+                ItemOutcome::End => {
                     self.learn_gap(gaps);
-                    return Step::Done(Ok(false));
+                    return MachineStep::Done(Ok(false));
                 }
-                Taken::Deleted if self.pass_deleted(gaps) => Ok(()),
-                Taken::Deleted | Taken::Skip => self.leave_winner(pinned),
-                Taken::Hidden => self.leave_stretch(pinned),
+                ItemOutcome::Deleted if self.pass_deleted(gaps) => Ok(()),
+                ItemOutcome::Deleted | ItemOutcome::Skip => self.leave_winner(pinned),
+                ItemOutcome::Hidden => self.leave_stretch(pinned),
             };
             if let Err(error) = left {
-                return Step::Done(Err(error));
+                return MachineStep::Done(Err(error));
             }
         }
     }
 
     /// Positions every source; `None` once all stand at an item or their end.
-    fn settle(&mut self, pinned: Pinned<'_>) -> Result<Option<Step<Reads, Result<bool>>>> {
+    fn settle(&mut self, pinned: Pinned<'_>) -> Result<Option<MachineStep<Reads, Result<bool>>>> {
         if self.unready.is_empty() && self.is_merged {
             return Ok(None);
         }
@@ -455,14 +455,14 @@ impl Scan {
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
             let Some(ask) = self.free_ask() else { break };
             match self.poll(source, None, pinned)? {
-                Need::Nothing => {
+                SourceNeed::Nothing => {
                     self.unready.swap_remove(index);
                     self.merge_again();
                 }
-                Need::Block(block) => {
+                SourceNeed::Block(block) => {
                     asks.push(Read { ask, block });
                     self.unready[index].ask = Some(ask);
-                    let Source::Run(run) = &mut self.sources[source] else { continue };
+                    let ScanSource::Run(run) = &mut self.sources[source] else { continue };
                     // A block that is being read, or was cached since the lookup, was asked for, and so were
                     // the blocks after it. A read block enters the cache before its read leaves the flight
                     // table.
@@ -475,10 +475,10 @@ impl Scan {
             }
         }
         if !asks.is_empty() {
-            return Ok(Some(Step::Ask(asks)));
+            return Ok(Some(MachineStep::Ask(asks)));
         }
         if !self.unready.is_empty() {
-            return Ok(Some(Step::Wait));
+            return Ok(Some(MachineStep::Wait));
         }
         if !self.is_merged {
             let sources = &self.sources;
@@ -498,8 +498,8 @@ impl Scan {
     fn touch(&mut self, cache: &Cache) {
         self.is_touched = true;
         let targets = self.sources.iter_mut().filter_map(|source| match source {
-            Source::Memory(_) => None,
-            Source::Run(run) => run.cursor.as_mut()?.target(),
+            ScanSource::Memory(_) => None,
+            ScanSource::Run(run) => run.cursor.as_mut()?.target(),
         });
         let targets: Vec<BlockAddress> = targets.collect();
         for near in [Near::Nothing, Near::Slot] {
@@ -522,66 +522,66 @@ impl Scan {
         (0..SCAN_ASKS_MAX as u8).find(|ask| self.unready.iter().all(|waiting| waiting.ask != Some(*ask)))
     }
 
-    fn take_winner(&mut self, view: &View) -> Taken {
+    fn take_winner(&mut self, view: &View) -> ItemOutcome {
         let Some(winner) = self.merge.winner() else {
-            return Taken::End;
+            return ItemOutcome::End;
         };
         let Some(key) = key_of(&self.sources[winner]) else {
-            return Taken::End;
+            return ItemOutcome::End;
         };
         if is_past(key, &self.range, self.direction) {
-            return Taken::End;
+            return ItemOutcome::End;
         }
         self.winner = Some(winner);
         if self.has_key && self.key == key {
-            return Taken::Skip;
+            return ItemOutcome::Skip;
         }
         let (sources, Sight { tree, bound, .. }) = (&self.sources, self.sight);
         let look = |index: usize, key: &[u8], stretch: &mut Stretch| match &sources[index] {
-            Source::Memory(memory) => {
+            ScanSource::Memory(memory) => {
                 let found = memory.of(view).stretch(tree, key, bound);
                 stretch.set(found.cover, found.from, found.to);
             }
-            Source::Run(run) => {
-                let found = run.of(view, tree, Region::way(&self.region)).around(key);
+            ScanSource::Run(run) => {
+                let found = run.of(view, tree, KeyRegion::way(&self.region)).around(key);
                 stretch.set(found.is_covered.then_some(RANGE_SEQUENCE), found.from, found.to);
             }
         };
         let sequence = sequence_of(&sources[winner]);
         match self.covers.hidden(key, winner, sequence, look) {
             None => {}
-            Some(Hidden::ByOwn) => return Taken::Skip,
+            Some(Hidden::ByOwn) => return ItemOutcome::Skip,
             Some(Hidden::ByNewer(stretch)) => {
                 self.skip_to.set(stretch, &self.range, self.direction);
-                return Taken::Hidden;
+                return ItemOutcome::Hidden;
             }
         }
         match kind_of(&self.sources[winner]) {
-            ItemKind::Put => Taken::Item,
-            ItemKind::Delete | ItemKind::DeleteRange => Taken::Deleted,
+            ItemKind::Put => ItemOutcome::Item,
+            ItemKind::Delete | ItemKind::DeleteRange => ItemOutcome::Deleted,
         }
     }
 
     /// Copies the value of the current item, so that it can be read without a view.
     fn copy_value(&mut self, view: &View) {
-        if let Some(Source::Memory(memory)) = self.winner.map(|winner| &self.sources[winner]) {
+        if let Some(ScanSource::Memory(memory)) = self.winner.map(|winner| &self.sources[winner]) {
             self.value.clear();
             self.value.extend_from_slice(memory.value(view));
         }
     }
 
     /// Moves a source on with the block given, or with cached blocks.
-    fn poll(&mut self, source: usize, mut block: Option<BlockRef>, pinned: Pinned<'_>) -> Result<Need> {
+    fn poll(&mut self, source: usize, mut block: Option<BlockRef>, pinned: Pinned<'_>) -> Result<SourceNeed> {
         let Pinned { cache, pin, .. } = pinned;
         let share_bytes = ahead_bytes_max(cache);
-        let Source::Run(run) = &mut self.sources[source] else {
-            return Ok(Need::Nothing);
+        let ScanSource::Run(run) = &mut self.sources[source] else {
+            return Ok(SourceNeed::Nothing);
         };
-        let tables = run.of(pinned.view.get(), self.sight.tree, Region::way(&self.region));
+        let tables = run.of(pinned.view.get(), self.sight.tree, KeyRegion::way(&self.region));
         self.is_held_anew |= block.is_some();
         while let Some(cursor) = &mut run.cursor {
             match cursor.poll(block.take())? {
-                Moved::Ready => return Ok(Need::Nothing),
+                Moved::Ready => return Ok(SourceNeed::Nothing),
                 Moved::End => {
                     self.is_held_anew = true;
                     run.next_table(tables);
@@ -599,16 +599,16 @@ impl Scan {
                             run.note_following(cache);
                             block = Some(cached);
                         }
-                        None => return Ok(Need::Block(address)),
+                        None => return Ok(SourceNeed::Block(address)),
                     }
                 }
             }
         }
-        Ok(Need::Nothing)
+        Ok(SourceNeed::Nothing)
     }
 }
 
-enum Taken {
+enum ItemOutcome {
     Item,
     Skip,
     /// The key of the winner was deleted.

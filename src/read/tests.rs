@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::breadth::Breadth;
-use super::get::{Get, Op, Wants};
-use super::scan::{Pinned, Range, Scan};
+use super::get::{Get, GetMode, Op};
+use super::scan::{Pinned, ScanMachine, ScanRange};
 use super::trace::{NoTrace, TakeTurns, Tracer};
 use crate::base::epoch::{Epoch, Published};
 use crate::base::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::region::Region;
 use crate::base::reserve;
-use crate::base::step::{AHEAD, Answer, BlockAddress, Direction, Reads, Step};
+use crate::base::step::{AHEAD, Answer, BlockAddress, Direction, MachineStep, Reads};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
@@ -24,7 +24,7 @@ use crate::format::table::filter::FilterPlan;
 use crate::io::sim::{SimDisk, SimRng};
 use crate::io::storage::Storage;
 use crate::levels::gaps::{Gaps, Sight};
-use crate::levels::version::{Change, Placed, Spot, Version};
+use crate::levels::version::{Placed, Spot, Version, VersionChange};
 use crate::levels::view::View;
 use crate::memtable;
 use crate::table::{
@@ -49,7 +49,7 @@ struct World {
     gaps: Gaps,
     models: Vec<(Sequence, Model)>,
     rng: SimRng,
-    wants: Wants,
+    mode: GetMode,
     /// If set, pages are loaded into memory while machines wait for them.
     late_pages: Option<Arc<PageBudget>>,
 }
@@ -104,7 +104,7 @@ impl Builder {
     }
 
     /// One table a run; a deep run is cut into several, and has no range tombstone.
-    fn run(&mut self, batch: &Batch, covers: &[Cover], spot: Spot, sequence: Sequence) -> Vec<Change> {
+    fn run(&mut self, batch: &Batch, covers: &[Cover], spot: Spot, sequence: Sequence) -> Vec<VersionChange> {
         let items: Vec<_> = batch.iter().collect();
         let piece = if spot.level == 0 { items.len().max(1) } else { 40 };
         let add = |items: &[(&Vec<u8>, &Option<Vec<u8>>)]| {
@@ -138,7 +138,7 @@ impl Builder {
                 oldest_tombstone_s: 0,
                 tombstones_dense: 0,
             };
-            Change::Add { spot, placed }
+            VersionChange::Add { spot, placed }
         };
         items.chunks(piece).map(add).collect()
     }
@@ -171,7 +171,7 @@ impl World {
         let secret = HashSecret::expand([seed as u8; 16]);
         let mut builder = Builder::new(&storage, &secret, PageBudget::alone(pages_bytes));
         let mut model = Model::new();
-        let mut changes = vec![Change::AddTree(OTHER), Change::AddTree(TREE)];
+        let mut changes = vec![VersionChange::AddTree(OTHER), VersionChange::AddTree(TREE)];
         for (sequence, (level, count)) in [3, 1, 0, 0, 0].into_iter().zip(counts).enumerate() {
             let mut batch = batch(&mut rng, count);
             batch.retain(|key, _| key.starts_with(prefix));
@@ -208,8 +208,8 @@ impl World {
         let gaps = Gaps::new();
         // As commits do: a gap found now does not apply to older bounds.
         gaps.begin(models.last().map_or(0, |(bound, _)| *bound));
-        let wants = Wants::Value;
-        World { storage, secret, epoch, cache, view, gaps, models, rng, wants, late_pages: None }
+        let mode = GetMode::Value;
+        World { storage, secret, epoch, cache, view, gaps, models, rng, mode, late_pages: None }
     }
 
     /// A world without pages in memory at first.
@@ -247,7 +247,7 @@ impl World {
     }
 
     fn op<'a>(&self, key: &'a [u8], bound: Sequence, breadth: Option<&'a Breadth>) -> Op<'a> {
-        Op { tree: TREE, key, hash: self.secret.hash(key), bound, wants: self.wants, breadth }
+        Op { tree: TREE, key, hash: self.secret.hash(key), bound, mode: self.mode, breadth }
     }
 
     fn get_by<T: Tracer>(&self, key: &[u8], bound: Sequence, tracer: &mut T) -> Option<Vec<u8>> {
@@ -255,20 +255,20 @@ impl World {
         let pin = self.epoch.pin();
         let tree = self.view.version.tree(op.tree);
         let (mut get, mut step) = if T::TOUCHES {
-            (Get::begin(&op, &self.view, tree), Step::Touch)
+            (Get::begin(&op, &self.view, tree), MachineStep::Touch)
         } else {
             Get::start(&op, &self.view, &self.cache, &pin, tracer)
         };
         let mut asked = Vec::new();
         loop {
             let answer = match step {
-                Step::Done(found) => return found.expect("no fault").value().map(<[u8]>::to_vec),
-                Step::Ask(reads) => {
+                MachineStep::Done(found) => return found.expect("no fault").value().map(<[u8]>::to_vec),
+                MachineStep::Ask(reads) => {
                     assert!(!asked.contains(&reads[0].block), "what was answered is looked at");
                     asked.push(reads[0].block);
                     Some(Answer { ask: reads[0].ask, result: self.fetch(&reads[0].block) })
                 }
-                Step::Touch => {
+                MachineStep::Touch => {
                     assert!(T::TOUCHES, "a get alone is never interrupted");
                     // The block found may be evicted before the next turn.
                     if format!("{get:?}").contains("Item(") && op.hash.block_tag().is_multiple_of(4) {
@@ -277,7 +277,7 @@ impl World {
                     }
                     None
                 }
-                Step::Wait => panic!("a get has one ask in flight"),
+                MachineStep::Wait => panic!("a get has one ask in flight"),
             };
             step = match answer {
                 None => get.touched(&op, (&self.view, tree), &self.cache, &pin, tracer),
@@ -288,7 +288,7 @@ impl World {
 
     /// Moves a scan, within the blocks held or not, and answers its asks in any order. `fails`: one answer in
     /// this many is an error.
-    fn advance(&mut self, scan: &mut Scan, fails: Option<u64>) -> Result<bool> {
+    fn advance(&mut self, scan: &mut ScanMachine, fails: Option<u64>) -> Result<bool> {
         if !self.rng.one_in(20) && scan.advance_at_hand(&self.cache) {
             return Ok(true);
         }
@@ -297,10 +297,10 @@ impl World {
         let mut asked = Reads::new();
         loop {
             match step {
-                Step::Done(moved) => return moved,
-                Step::Ask(reads) => asked.extend(reads),
-                Step::Touch => panic!("a scan takes no turns with others"),
-                Step::Wait => assert!(!asked.is_empty(), "it waits for what nobody reads"),
+                MachineStep::Done(moved) => return moved,
+                MachineStep::Ask(reads) => asked.extend(reads),
+                MachineStep::Touch => panic!("a scan takes no turns with others"),
+                MachineStep::Wait => assert!(!asked.is_empty(), "it waits for what nobody reads"),
             }
             let read = asked.swap_remove(self.rng.index(asked.len()));
             if read.ask == AHEAD {
@@ -308,8 +308,11 @@ impl World {
                 if self.rng.one_in(2) {
                     self.fetch(&read.block).expect("no fault");
                 }
-                step =
-                    if asked.is_empty() { panic!("a scan waits for what is ahead only") } else { Step::Wait };
+                step = if asked.is_empty() {
+                    panic!("a scan waits for what is ahead only")
+                } else {
+                    MachineStep::Wait
+                };
                 continue;
             }
             let result = match fails {
@@ -333,13 +336,17 @@ impl World {
         }
     }
 
-    fn is_of_view(&self, scan: &Scan) -> bool {
+    fn is_of_view(&self, scan: &ScanMachine) -> bool {
         let (pin, published) = (self.epoch.pin(), Published::new(&self.epoch, Arc::clone(&self.view)));
         scan.is_of(published.load(&pin))
     }
 
     /// Moves a scan in the view: with the answer if the ask was made in this view, else from its position.
-    fn step(&self, scan: &mut Scan, answer: Option<Answer<BlockRef, Error>>) -> Step<Reads, Result<bool>> {
+    fn step(
+        &self,
+        scan: &mut ScanMachine,
+        answer: Option<Answer<BlockRef, Error>>,
+    ) -> MachineStep<Reads, Result<bool>> {
         let (pin, published) = (self.epoch.pin(), Published::new(&self.epoch, Arc::clone(&self.view)));
         let view = published.load(&pin);
         let pinned = Pinned { view, pin: &pin, cache: &self.cache, gaps: &self.gaps };
@@ -358,13 +365,13 @@ impl World {
         }
     }
 
-    fn scan(&self, bound: Sequence, range: Range, direction: Direction) -> Scan {
+    fn scan(&self, bound: Sequence, range: ScanRange, direction: Direction) -> ScanMachine {
         let sight = Sight { tree: TREE, bound, era: self.gaps.era() };
-        Scan::new(sight, range, direction)
+        ScanMachine::new(sight, range, direction)
     }
 }
 
-fn is_in(key: &[u8], range: &Range) -> bool {
+fn is_in(key: &[u8], range: &ScanRange) -> bool {
     let after = match &range.0 {
         Bound::Unbounded => true,
         Bound::Included(from) => key >= from.as_slice(),
@@ -378,7 +385,7 @@ fn is_in(key: &[u8], range: &Range) -> bool {
     after && before
 }
 
-fn expected(model: &Model, range: &Range, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn expected(model: &Model, range: &ScanRange, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
     let inside = model.iter().filter(|(key, _)| is_in(key, range));
     let mut items: Vec<_> = inside.map(|(key, value)| (key.clone(), value.clone())).collect();
     if direction == Direction::Backward {
@@ -512,7 +519,7 @@ fn trees_know_what_their_keys_share() {
     storage.create_directory().expect("no fault");
     let secret = HashSecret::expand([1; 16]);
     let mut builder = Builder::new(&storage, &secret, PageBudget::alone(1 << 20));
-    let mut version = Version::default().after(vec![Change::AddTree(TREE)]);
+    let mut version = Version::default().after(vec![VersionChange::AddTree(TREE)]);
     let mut add = |keys: &[&str], covers: &[Cover], level: usize, sequence: Sequence| {
         let batch = keys.iter().map(|key| (key.as_bytes().to_vec(), Some(Vec::new()))).collect();
         version = version.after(builder.run(&batch, covers, Spot { level, run: 0 }, sequence));

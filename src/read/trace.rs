@@ -3,7 +3,7 @@
 
 use crate::base::id::ItemKind;
 use crate::base::step::BlockAddress;
-use crate::table::Table;
+use crate::table::TableReader;
 
 /// A step of a get. Memory first, then for each table that may hold the key: filter, index, data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub(crate) enum Saw<'t> {
     /// No generation has either.
     NoMemory,
     /// The bounds of a table include the key; runs are counted from the newest of the level.
-    Table { level: usize, run: usize, table: &'t Table },
+    Table { level: usize, run: usize, table: &'t TableReader },
     /// The key is outside the table's items: only the range tombstones are searched.
     NoItems,
     /// The filter, or the fences, exclude the key.

@@ -18,14 +18,14 @@ const ITEM_BYTES: u64 = 8;
 
 /// The cache as a merge sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission {
+pub(crate) struct CacheAdmission {
     cache: Cache,
     credit_bytes: u64,
 }
 
-impl Admission {
-    pub(crate) fn new(cache: &Cache) -> Admission {
-        Admission { cache: cache.clone(), credit_bytes: 0 }
+impl CacheAdmission {
+    pub(crate) fn new(cache: &Cache) -> CacheAdmission {
+        CacheAdmission { cache: cache.clone(), credit_bytes: 0 }
     }
 
     /// Whether a block of the input is cached.
@@ -66,7 +66,7 @@ mod tests {
     /// As many bytes are offered as were earned, and unspent credit is bounded.
     #[test]
     fn credit_is_earned_and_spent() {
-        let mut admission = Admission::new(&Cache::new(1 << 20, Epoch::new(), Region::heap));
+        let mut admission = CacheAdmission::new(&Cache::new(1 << 20, Epoch::new(), Region::heap));
         let mut offered = |earned: u64, blocks: u64| {
             let file = FileName::new(FileKind::Table, earned);
             (0..earned).for_each(|_| admission.earn(1016));

@@ -6,7 +6,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::few::Few;
 use crate::base::id::FileName;
-use crate::base::load::{DeviceLoad, Reading};
+use crate::base::load::{CountedRead, DeviceLoad};
 use crate::base::sync::Arc;
 use crate::io::reader::{Reader, Request, Target};
 use crate::io::storage::Storage;
@@ -14,7 +14,7 @@ use crate::io::storage::Storage;
 use super::memory::AlignedBytes;
 
 /// See the module.
-pub(super) struct Ahead {
+pub(super) struct FileReadahead {
     reader: Box<dyn Reader>,
     load: Arc<DeviceLoad>,
     file: FileName,
@@ -22,18 +22,18 @@ pub(super) struct Ahead {
     bytes_max: usize,
     /// The buffer of the last piece, while no read is in flight.
     spare: Option<AlignedBytes>,
-    reading: Option<Place>,
+    reading: Option<PieceSpan>,
 }
 
 /// The piece that is being read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct PieceSpan {
     offset: u64,
     bytes: usize,
 }
 
 /// The buffer of a piece, the number of bytes requested, and the guard that counts the request.
-struct Piece(AlignedBytes, usize, Reading);
+struct Piece(AlignedBytes, usize, CountedRead);
 
 impl Target for Piece {
     fn buffers(&mut self) -> Few<&mut [u8]> {
@@ -41,15 +41,22 @@ impl Target for Piece {
     }
 }
 
-impl Ahead {
+impl FileReadahead {
     pub(super) fn new(
         storage: &Arc<dyn Storage>,
         load: &Arc<DeviceLoad>,
         file: FileName,
         bytes_max: usize,
-    ) -> Ahead {
+    ) -> FileReadahead {
         let (reader, load) = (Arc::clone(storage).reader(), Arc::clone(load));
-        Ahead { reader, load, file, bytes_max, spare: Some(AlignedBytes::new(bytes_max)), reading: None }
+        FileReadahead {
+            reader,
+            load,
+            file,
+            bytes_max,
+            spare: Some(AlignedBytes::new(bytes_max)),
+            reading: None,
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -60,7 +67,7 @@ impl Ahead {
     pub(super) fn begin(&mut self, offset: u64, left: usize) {
         let bytes = left.min(self.bytes_max);
         let Some(spare) = self.spare.take_if(|_| bytes > 0) else { return };
-        self.reading = Some(Place { offset, bytes });
+        self.reading = Some(PieceSpan { offset, bytes });
         let piece = Piece(spare, bytes, self.load.merging());
         self.reader.push(Request { file: self.file, offset, target: Box::new(piece) });
         self.reader.submit();
@@ -76,7 +83,7 @@ impl Ahead {
     /// # Errors
     /// As a read at the time of the call.
     pub(super) fn take(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let Some(Place { offset, bytes }) = self.reading.take() else { return Ok(()) };
+        let Some(PieceSpan { offset, bytes }) = self.reading.take() else { return Ok(()) };
         let mut completed = Vec::new();
         self.reader.reap(&mut completed);
         let done = completed.pop().expect("one read was in flight");

@@ -24,16 +24,16 @@ use crate::format::table::top::{self, Top};
 use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES};
 use crate::io::storage::Storage;
 
-use super::admission::Admission;
+use super::admission::CacheAdmission;
 use super::columns::{ColumnSlice, ItemColumns, NodeRuns};
 use super::gather::{GATHER_BYTES_MAX, Gathered};
 use super::identity::{SliceSummary, TableIdentity, TableSummary};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile, TableOwner};
-use super::output::{Output, WRITE_BYTES};
+use super::output::{TableOutput, WRITE_BYTES};
 use super::packed::PackedEntry;
 use super::resident::{Otherwise, Resident};
-use super::search::{Ranged, Table};
+use super::search::{Ranged, TableReader};
 
 /// Settings of a slice.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl Density {
 
 /// A table file being written. If it is dropped before `finish`, the file is removed.
 pub(crate) struct TableBuilder {
-    out: Output,
+    out: TableOutput,
     opening: Option<OpenWith>,
     slice: Option<Slice>,
     ended: Vec<Ended>,
@@ -98,7 +98,7 @@ pub(crate) struct OpenWith {
 pub(crate) struct BuiltTable {
     pub(crate) summary: TableSummary,
     /// One table for each slice; none without [`OpenWith`].
-    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) tables: Vec<Arc<TableReader>>,
 }
 
 impl BuiltTable {
@@ -144,7 +144,7 @@ impl TableBuilder {
     /// Creates the file.
     pub(crate) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Result<TableBuilder> {
         storage.create(identity.file)?;
-        let out = Output::new(storage, identity);
+        let out = TableOutput::new(storage, identity);
         Ok(TableBuilder {
             out,
             opening: None,
@@ -168,7 +168,7 @@ impl TableBuilder {
     }
 
     /// Lets data blocks be offered to the cache.
-    pub(crate) fn admit(&mut self, admission: Admission) {
+    pub(crate) fn admit(&mut self, admission: CacheAdmission) {
         self.out.admission = Some(admission);
     }
 
@@ -387,7 +387,7 @@ impl SliceSummary {
 
 impl Slice {
     /// Cuts and writes the block of the first `count` pending items.
-    fn write_block(&mut self, out: &mut Output, count: usize) -> Result<()> {
+    fn write_block(&mut self, out: &mut TableOutput, count: usize) -> Result<()> {
         if self.fences.blocks() == 0 {
             let first_bytes = self.data.block_bytes(count);
             let is_page = first_bytes > PAGE_BYTES - UNIT_BYTES && first_bytes <= PAGE_BYTES;
@@ -417,7 +417,7 @@ impl Slice {
     }
 
     /// Writes the blocks whose end is decided.
-    fn write_cut(&mut self, out: &mut Output) -> Result<()> {
+    fn write_cut(&mut self, out: &mut TableOutput) -> Result<()> {
         while let Some(count) = self.data.cut() {
             self.write_block(out, count)?;
         }
@@ -425,7 +425,7 @@ impl Slice {
     }
 
     /// Lays out the blocks of gathered items: all items at the end, otherwise only while the buffer is full.
-    fn write_gathered(&mut self, out: &mut Output, are_last: bool) -> Result<()> {
+    fn write_gathered(&mut self, out: &mut TableOutput, are_last: bool) -> Result<()> {
         let Some(mut gathered) = self.gathered.take() else { return Ok(()) };
         while gathered.is_full() || are_last && gathered.count() > 0 {
             let last_before = match (self.data.items(), self.fences.blocks()) {
@@ -445,7 +445,7 @@ impl Slice {
     }
 
     /// Writes gathered items into blocks that fences index.
-    fn write_plain(&mut self, out: &mut Output, gathered: &mut Gathered) -> Result<()> {
+    fn write_plain(&mut self, out: &mut TableOutput, gathered: &mut Gathered) -> Result<()> {
         for index in 0..gathered.count() {
             let (key, tag, kind, value) = gathered.item(index);
             self.data.add(key, tag, kind, value);
@@ -456,7 +456,12 @@ impl Slice {
     }
 
     /// Writes the blocks of a layout plan.
-    fn write_learned(&mut self, out: &mut Output, gathered: &mut Gathered, plan: &LearnedPlan) -> Result<()> {
+    fn write_learned(
+        &mut self,
+        out: &mut TableOutput,
+        gathered: &mut Gathered,
+        plan: &LearnedPlan,
+    ) -> Result<()> {
         self.write_block_rest(out)?;
         let first = self.fences.blocks();
         let separator = gathered.item(0).0[..plan.separator_bytes()].to_vec();
@@ -479,7 +484,7 @@ impl Slice {
         Ok(())
     }
 
-    fn write_block_rest(&mut self, out: &mut Output) -> Result<()> {
+    fn write_block_rest(&mut self, out: &mut TableOutput) -> Result<()> {
         match self.data.items() {
             0 => Ok(()),
             items => self.write_block(out, items),
@@ -499,7 +504,7 @@ impl Slice {
     }
 
     /// Writes filter pages, fence pages, top block and range blocks; returns the description of the slice.
-    fn write_index(&mut self, out: &mut Output, opening: Option<&OpenWith>) -> Result<Ended> {
+    fn write_index(&mut self, out: &mut TableOutput, opening: Option<&OpenWith>) -> Result<Ended> {
         let data = Span { offset: self.start, bytes: self.fences.data_bytes() };
         let mut pages = Vec::new();
         let shape = self.filter(out.storage.as_ref(), &mut pages);

@@ -19,7 +19,7 @@ use crate::io::storage::Storage;
 
 use super::memory::AlignedBytes;
 use super::open::fill_exact;
-use super::search::Table;
+use super::search::TableReader;
 use super::verify::verify_block;
 
 /// Approximate number of a slice's items in a column.
@@ -36,7 +36,7 @@ const CHILD_BITS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct NodeRuns {
     pub(crate) node: NodeId,
-    pub(crate) runs: Vec<Vec<Arc<Table>>>,
+    pub(crate) runs: Vec<Vec<Arc<TableReader>>>,
 }
 
 impl NodeRuns {
@@ -51,7 +51,7 @@ impl NodeRuns {
     }
 }
 
-fn has_columns(table: &Table) -> bool {
+fn has_columns(table: &TableReader) -> bool {
     table.entry().filter.kind == FilterKind::Column
 }
 
@@ -203,14 +203,15 @@ impl OlderColumns {
 impl OlderRun {
     fn read(
         storage: &dyn Storage,
-        tables: &[Arc<Table>],
+        tables: &[Arc<TableReader>],
         (bits, columns): (u8, &RangeInclusive<u64>),
         is_wanted: bool,
     ) -> OlderRun {
         let named = ColumnShape { bits, a_page: 1 };
-        let span = |table: &Table| named.column(table.entry().min())..=named.column(table.entry().max());
+        let span =
+            |table: &TableReader| named.column(table.entry().min())..=named.column(table.entry().max());
         let spans: Vec<_> = tables.iter().map(|table| span(table)).collect();
-        let is_read = |table: &&Arc<Table>| {
+        let is_read = |table: &&Arc<TableReader>| {
             is_wanted && has_columns(table) && table.entry().filter.columns.bits == bits
         };
         let sources = tables
@@ -225,7 +226,7 @@ impl Source {
     /// Reads the pages of some columns; `None` if there are none, or none of them is good.
     fn read(
         storage: &dyn Storage,
-        table: &Table,
+        table: &TableReader,
         own: RangeInclusive<u64>,
         wanted: &RangeInclusive<u64>,
     ) -> Option<Source> {

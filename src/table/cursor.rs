@@ -15,7 +15,7 @@ use crate::cache::BlockRef;
 use crate::format::table::data::Layout;
 use crate::format::table::index::IndexPage;
 
-use super::search::Table;
+use super::search::TableReader;
 
 /// The result of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,12 +30,12 @@ pub(crate) enum Moved {
 
 /// A position in a slice.
 pub(crate) struct TableCursor {
-    table: Arc<Table>,
+    table: Arc<TableReader>,
     direction: Direction,
-    state: State,
+    state: CursorState,
     /// The fence page supplied last, and its number.
     fences: Option<(usize, BlockRef)>,
-    held: Option<Held>,
+    held: Option<HeldBlock>,
     /// The block that the last poll asked for. The next poll may need another one: a page may have become
     /// resident meanwhile.
     needed: Option<BlockAddress>,
@@ -52,14 +52,14 @@ pub(crate) struct TableCursor {
 }
 
 /// The data block that the cursor holds.
-struct Held {
+struct HeldBlock {
     address: BlockAddress,
     bytes: BlockRef,
     layout: Layout,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum CursorState {
     /// Before the first seek, and past the last item.
     Ended,
     Standing,
@@ -96,11 +96,11 @@ enum Spot {
 
 impl TableCursor {
     /// A cursor without a position until `seek`.
-    pub(crate) fn new(table: Arc<Table>, direction: Direction) -> TableCursor {
+    pub(crate) fn new(table: Arc<TableReader>, direction: Direction) -> TableCursor {
         TableCursor {
             table,
             direction,
-            state: State::Ended,
+            state: CursorState::Ended,
             fences: None,
             held: None,
             needed: None,
@@ -121,7 +121,7 @@ impl TableCursor {
             Bound::Included(key) => (Target::Included, key),
             Bound::Excluded(key) => (Target::Excluded, key),
             Bound::Unbounded => {
-                self.state = State::ToEdge;
+                self.state = CursorState::ToEdge;
                 (self.page, self.spot) = match self.direction {
                     Direction::Forward => (0, Spot::First),
                     Direction::Backward => (self.table.fence_pages() - 1, Spot::Last),
@@ -130,11 +130,11 @@ impl TableCursor {
             }
         };
         if !self.table.has_items_from(key, self.direction) {
-            self.state = State::Ended;
+            self.state = CursorState::Ended;
             return;
         }
         self.key.extend_from_slice(key);
-        self.state = State::ToTarget(target);
+        self.state = CursorState::ToTarget(target);
         self.page = self.table.fence_page_of(key);
         self.spot = Spot::Target;
     }
@@ -148,7 +148,7 @@ impl TableCursor {
 
     /// After a seek: the block that the next poll needs first, as far as the pages at hand tell.
     pub(crate) fn target(&mut self) -> Option<BlockAddress> {
-        if self.state == State::Ended {
+        if self.state == CursorState::Ended {
             return None;
         }
         let (index, address) = self.block_address(&self.table).ok()?;
@@ -160,12 +160,15 @@ impl TableCursor {
     #[cfg(test)]
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
-        self.state = State::Ended;
+        self.state = CursorState::Ended;
     }
 
     /// Leaves the current item for the next one. The caller polls next.
     pub(crate) fn advance(&mut self) {
-        if self.state != State::Standing || self.advance_in_block() || self.state == State::Disordered {
+        if self.state != CursorState::Standing
+            || self.advance_in_block()
+            || self.state == CursorState::Disordered
+        {
             return;
         }
         self.beyond_key = Beyond::Key;
@@ -181,7 +184,7 @@ impl TableCursor {
     /// Moves to the next item if that is in the held block; otherwise does nothing.
     #[inline]
     pub(crate) fn advance_in_block(&mut self) -> bool {
-        let (State::Standing, Some(held)) = (self.state, &self.held) else { return false };
+        let (CursorState::Standing, Some(held)) = (self.state, &self.held) else { return false };
         let next = match self.direction {
             Direction::Forward => Some(self.item + 1).filter(|item| *item < held.layout.items()),
             Direction::Backward => self.item.checked_sub(1),
@@ -203,7 +206,7 @@ impl TableCursor {
         self.next_key.clear();
         held.layout.put_key(&held.bytes, item, self.table.file().secret(), &mut self.next_key);
         if self.next_key.cmp(&self.key) != self.onward() {
-            self.state = State::Disordered;
+            self.state = CursorState::Disordered;
             return false;
         }
         std::mem::swap(&mut self.key, &mut self.next_key);
@@ -262,10 +265,10 @@ impl TableCursor {
         let mut brought = self.needed.take().zip(block);
         loop {
             match self.state {
-                State::Ended => return Ok(Moved::End),
-                State::Standing => return Ok(Moved::Ready),
-                State::Disordered => return Err(self.disordered("order of keys in a data block")),
-                State::ToTarget(_) | State::ToEdge => {}
+                CursorState::Ended => return Ok(Moved::End),
+                CursorState::Standing => return Ok(Moved::Ready),
+                CursorState::Disordered => return Err(self.disordered("order of keys in a data block")),
+                CursorState::ToTarget(_) | CursorState::ToEdge => {}
             }
             let table = Arc::clone(&self.table);
             let address = match self.block_address(&table) {
@@ -283,7 +286,7 @@ impl TableCursor {
                 let Some(bytes) = take_if(&mut brought, &address) else { return Ok(self.need(address)) };
                 let layout = Layout::of(&bytes);
                 let is_strange = layout.leaves_places_out() && !table.tree().keyspace.is_hashed();
-                self.held = Some(Held { address, bytes, layout });
+                self.held = Some(HeldBlock { address, bytes, layout });
                 if is_strange {
                     return Err(self.disordered("keys of a data block without places"));
                 }
@@ -299,7 +302,7 @@ impl TableCursor {
 
     /// The current key; only when ready.
     pub(crate) fn key(&self) -> &[u8] {
-        debug_assert_eq!(self.state, State::Standing, "a key needs an item");
+        debug_assert_eq!(self.state, CursorState::Standing, "a key needs an item");
         &self.key
     }
 
@@ -318,7 +321,7 @@ impl TableCursor {
     /// Up to `count` data blocks after the held or needed one, as far as the pages at hand tell.
     pub(crate) fn upcoming(&self, count: usize) -> Vec<BlockAddress> {
         let mut addresses = Vec::new();
-        if self.state == State::Ended {
+        if self.state == CursorState::Ended {
             return addresses;
         }
         let Ok((index, _)) = self.block_address(&self.table) else { return addresses };
@@ -345,7 +348,7 @@ impl TableCursor {
     }
 
     /// Block index and address of the spot, or the address of the fence page that lists it.
-    fn block_address(&self, table: &Table) -> std::result::Result<(usize, BlockAddress), BlockAddress> {
+    fn block_address(&self, table: &TableReader) -> std::result::Result<(usize, BlockAddress), BlockAddress> {
         let Some(fences) = table.fence_page(self.page, self.brought_page(self.page))? else {
             return Ok((0, table.only_block()));
         };
@@ -382,17 +385,17 @@ impl TableCursor {
         let held = self.held.as_ref().expect("poll brought the block");
         let (layout, bytes, secret) = (&held.layout, &held.bytes, self.table.file().secret());
         let found = match (self.state, self.direction) {
-            (State::ToTarget(Target::Included), Direction::Forward) => {
+            (CursorState::ToTarget(Target::Included), Direction::Forward) => {
                 layout.lower_bound_by(bytes, &self.key, secret)
             }
-            (State::ToTarget(Target::Excluded), Direction::Forward) => {
+            (CursorState::ToTarget(Target::Excluded), Direction::Forward) => {
                 layout.upper_bound_by(bytes, &self.key, secret)
             }
             // One less than the first item beyond the bound; 0 wraps to an index that no block has.
-            (State::ToTarget(Target::Included), Direction::Backward) => {
+            (CursorState::ToTarget(Target::Included), Direction::Backward) => {
                 layout.upper_bound_by(bytes, &self.key, secret).wrapping_sub(1)
             }
-            (State::ToTarget(Target::Excluded), Direction::Backward) => {
+            (CursorState::ToTarget(Target::Excluded), Direction::Backward) => {
                 layout.lower_bound_by(bytes, &self.key, secret).wrapping_sub(1)
             }
             (_, Direction::Forward) => 0,
@@ -405,7 +408,7 @@ impl TableCursor {
         }
         self.next_key.clear();
         layout.put_key(bytes, found, secret, &mut self.next_key);
-        if self.state == State::ToEdge
+        if self.state == CursorState::ToEdge
             && self.beyond_key == Beyond::Key
             && self.next_key.cmp(&self.key) != self.onward()
         {
@@ -413,20 +416,20 @@ impl TableCursor {
         }
         std::mem::swap(&mut self.key, &mut self.next_key);
         self.item = found;
-        self.state = State::Standing;
+        self.state = CursorState::Standing;
         Ok(())
     }
 
     /// Ends the cursor: the held block has keys out of order.
     fn disordered(&mut self, what: &'static str) -> Error {
-        self.state = State::Ended;
+        self.state = CursorState::Ended;
         let address = self.held.as_ref().expect("a block was at hand").address;
         Error::corrupt(address.file, address.offset, what, "ascending", "not")
     }
 
     /// Turns to the next block in the direction of the cursor.
     fn leave_block(&mut self) {
-        self.state = State::ToEdge;
+        self.state = CursorState::ToEdge;
         let Spot::Index(index) = self.spot else { unreachable!("a block was at hand") };
         let fences = self.table.fence_page(self.page, self.brought_page(self.page)).ok().flatten();
         let next = fences.and_then(|fences| self.onward_in(&fences, index));
@@ -439,12 +442,12 @@ impl TableCursor {
                     Direction::Backward => Spot::Last,
                 };
             }
-            (None, None) => self.state = State::Ended,
+            (None, None) => self.state = CursorState::Ended,
         }
     }
 
-    fn standing(&self) -> &Held {
-        debug_assert_eq!(self.state, State::Standing, "an item was asked for where there is none");
+    fn standing(&self) -> &HeldBlock {
+        debug_assert_eq!(self.state, CursorState::Standing, "an item was asked for where there is none");
         self.held.as_ref().expect("a cursor that stands holds a block")
     }
 }

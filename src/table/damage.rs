@@ -19,21 +19,21 @@ use crate::format::table::footer::{Footer, decode_tail, encode_tail};
 use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, seal};
 
 /// A file with every part: two slices, one of several blocks.
-fn small_file(bench: &Bench, items: u32) -> (TableSummary, Vec<Model>) {
+fn small_file(bench: &Bench, items: u32) -> (TableSummary, Vec<TableModel>) {
     small_file_of(bench, items, SHAPE)
 }
 
-fn small_file_of(bench: &Bench, items: u32, shape: SliceShape) -> (TableSummary, Vec<Model>) {
-    let many: Model =
+fn small_file_of(bench: &Bench, items: u32, shape: SliceShape) -> (TableSummary, Vec<TableModel>) {
+    let many: TableModel =
         (0..items).map(|n| (n.to_be_bytes().to_vec(), (n % 7 != 0).then(|| vec![n as u8; 100]))).collect();
-    let one: Model = [(b"k".to_vec(), Some(b"v".to_vec()))].into();
+    let one: TableModel = [(b"k".to_vec(), Some(b"v".to_vec()))].into();
     let other = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
     let models = vec![many, one];
     (bench.build(&[(TREE, shape, &models[0]), (other, shape, &models[1])]), models)
 }
 
 /// Opens the file and reads everything; all answers must be right.
-fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<()> {
+fn read_all(bench: &Bench, summary: &TableSummary, models: &[TableModel]) -> Result<()> {
     let tables = bench.open(summary)?;
     let budget = PageBudget::alone(1 << 20);
     for (table, model) in tables.iter().zip(models) {
@@ -269,7 +269,7 @@ fn blocks_without_places_are_of_hashed_keyspaces() {
     let put = |number: u32| {
         (stored_key(&bench.secret, hashed.keyspace, &number.to_be_bytes()).to_vec(), Some(vec![7; 50]))
     };
-    let model: Model = (0..500).map(put).collect();
+    let model: TableModel = (0..500).map(put).collect();
     let summary = bench.build(&[(hashed, SHAPE, &model)]);
     let crafted = craft(&bench, &summary, |footer| footer.slices[0].tree = TREE);
     let table = bench.open(&crafted).expect("opens: nothing is wrong by itself").remove(0);

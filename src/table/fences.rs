@@ -2,8 +2,8 @@
 //!
 //! The pages are as in the file, in the cache's memory. Beside them lie their decoded headers and the first
 //! key head of each line, one head in eight. These are few enough to stay in the CPU's caches, so a search
-//! reads them and one line of the page. If memory allows, each block also has its last known place in the
-//! cache, which spares the search of the cache's index. Immutable but for the places; any thread.
+//! reads them and one line of the page. If memory allows, each block also has a hint at its last known
+//! frame in the cache, which spares the search of the cache's index. Immutable but for the hints; any thread.
 
 use std::ops::RangeInclusive;
 
@@ -11,10 +11,10 @@ use crate::base::few::{Few, heap_bytes};
 use crate::base::prefetch::prefetch;
 use crate::base::reserve::{Grant, Role};
 use crate::base::sync::Arc;
-use crate::cache::{PinnedPages, Place};
+use crate::cache::{FrameHint, PinnedPages};
 use crate::format::table::index::{IndexPage, IndexShape, ModelTables};
 
-use super::memory::{PageBudget, Places};
+use super::memory::{FrameHints, PageBudget};
 
 /// The side data of a page: its shape, and its ranges in the side tables.
 struct Beside {
@@ -28,7 +28,7 @@ struct Beside {
 
 /// A block's number among the blocks of all pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PlaceNumber(u32);
+pub(super) struct HintNumber(u32);
 
 /// All fence pages of a slice.
 pub(super) enum ResidentFences {
@@ -53,8 +53,8 @@ pub(super) struct AllPages {
     page_bytes: usize,
     /// Samples of all pages, one page after the other.
     samples: Few<u64>,
-    /// Places of all blocks of all pages.
-    places: Option<Places>,
+    /// Hints of all blocks of all pages.
+    hints: Option<FrameHints>,
     /// Side data of each page.
     beside: Few<Beside>,
     /// Tables of learned pages; neighbours with equal alphabets share them.
@@ -72,9 +72,9 @@ impl ResidentFences {
         budget: &Arc<PageBudget>,
     ) -> ResidentFences {
         let all = AllPages::new(pages, count, page_bytes, budget);
-        // If blocks have places, the data is not much larger than the cache, and fast lookups are worth the
+        // If blocks have hints, the data is not much larger than the cache, and fast lookups are worth the
         // memory.
-        match ShortPage::bytes_of(&all).filter(|_| count == 1 && all.places.is_none()) {
+        match ShortPage::bytes_of(&all).filter(|_| count == 1 && all.hints.is_none()) {
             Some(bytes) => {
                 let mut page = all.pages;
                 budget.shorten(&mut page, bytes);
@@ -92,28 +92,28 @@ impl ResidentFences {
         }
     }
 
-    /// The last known place in the cache of a block.
+    /// The hint at the frame of a block.
     #[inline]
-    pub(super) fn place(&self, at: PlaceNumber) -> Option<&Place> {
+    pub(super) fn frame_hint(&self, at: HintNumber) -> Option<&FrameHint> {
         match self {
             ResidentFences::One(_) => None,
-            ResidentFences::All(all) => all.place(at),
+            ResidentFences::All(all) => all.frame_hint(at),
         }
     }
 
     #[inline]
-    pub(super) fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
+    pub(super) fn hint_number(&self, page: usize, index: usize) -> HintNumber {
         match self {
-            ResidentFences::One(_) => PlaceNumber(index as u32),
-            ResidentFences::All(all) => all.place_number(page, index),
+            ResidentFences::One(_) => HintNumber(index as u32),
+            ResidentFences::All(all) => all.hint_number(page, index),
         }
     }
 
-    /// Prefetches the places of these blocks, which are neighbours.
+    /// Prefetches the hints of these blocks, which are neighbours.
     #[inline]
-    pub(super) fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
+    pub(super) fn prefetch_hints(&self, page: usize, blocks: RangeInclusive<usize>) {
         if let ResidentFences::All(all) = self {
-            all.prefetch_places(page, blocks);
+            all.prefetch_hints(page, blocks);
         }
     }
 
@@ -175,15 +175,15 @@ impl AllPages {
             beside.push(Beside { shape: page.shape(), samples_start, samples_end, first_block, tables });
         }
         samples.shrink_to_fit();
-        let places = budget.places(blocks);
-        let places_bytes = places.as_deref().map_or(0, size_of_val);
+        let hints = budget.frame_hints(blocks);
+        let hints_bytes = hints.as_deref().map_or(0, size_of_val);
         let tables_bytes: usize = tables.iter().map(ModelTables::memory_bytes).sum();
         let lists_bytes = heap_bytes(&samples) + heap_bytes(&beside);
-        let bytes = lists_bytes + places_bytes + tables_bytes;
+        let bytes = lists_bytes + hints_bytes + tables_bytes;
         let bytes = size_of::<AllPages>() + bytes;
         let grant = budget.cache().reserve().grant(Role::Tables, bytes as u64);
         let tables = tables.into_boxed_slice();
-        AllPages { pages, page_bytes, samples, places, beside, tables, _grant: grant }
+        AllPages { pages, page_bytes, samples, hints, beside, tables, _grant: grant }
     }
 
     #[inline]
@@ -193,23 +193,23 @@ impl AllPages {
         IndexPage::shaped(self.bytes(number), *shape, samples, tables.map(|one| &self.tables[one as usize]))
     }
 
-    /// The last known place in the cache of a block.
+    /// The hint at the frame of a block.
     #[inline]
-    fn place(&self, at: PlaceNumber) -> Option<&Place> {
-        self.places.as_ref()?.get(at.0 as usize)
+    fn frame_hint(&self, at: HintNumber) -> Option<&FrameHint> {
+        self.hints.as_ref()?.get(at.0 as usize)
     }
 
     #[inline]
-    fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
-        PlaceNumber(self.beside[page].first_block + index as u32)
+    fn hint_number(&self, page: usize, index: usize) -> HintNumber {
+        HintNumber(self.beside[page].first_block + index as u32)
     }
 
-    /// Prefetches the places of these blocks, which are neighbours.
+    /// Prefetches the hints of these blocks, which are neighbours.
     #[inline]
-    fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
-        if let Some(places) = &self.places {
+    fn prefetch_hints(&self, page: usize, blocks: RangeInclusive<usize>) {
+        if let Some(hints) = &self.hints {
             for block in [*blocks.start(), *blocks.end()] {
-                prefetch(places, self.place_number(page, block).0 as usize * size_of::<Place>());
+                prefetch(hints, self.hint_number(page, block).0 as usize * size_of::<FrameHint>());
             }
         }
     }

@@ -28,7 +28,7 @@ pub(super) const SHAPE: SliceShape = SliceShape {
 };
 
 /// A table's contents: `None` is a tombstone.
-pub(super) type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+pub(super) type TableModel = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A disk, a cache in front of it, and the hash secret of a store.
 pub(super) struct Bench {
@@ -64,7 +64,7 @@ impl Bench {
     }
 
     /// Writes a file with these slices.
-    pub(super) fn build(&self, slices: &[(TreeId, SliceShape, &Model)]) -> TableSummary {
+    pub(super) fn build(&self, slices: &[(TreeId, SliceShape, &TableModel)]) -> TableSummary {
         let mut builder = TableBuilder::new(Arc::clone(&self.storage), IDENTITY).expect("created");
         for (tree, shape, model) in slices {
             builder.begin(*tree, *shape).expect("begun");
@@ -80,7 +80,7 @@ impl Bench {
     }
 
     /// Writes a file of one slice with range tombstones.
-    pub(super) fn build_with(&self, model: &Model, ranges: &[(&[u8], &[u8])]) -> TableSummary {
+    pub(super) fn build_with(&self, model: &TableModel, ranges: &[(&[u8], &[u8])]) -> TableSummary {
         let mut builder = TableBuilder::new(Arc::clone(&self.storage), IDENTITY).expect("created");
         builder.begin(TREE, SHAPE).expect("begun");
         for (key, value) in model {
@@ -92,7 +92,7 @@ impl Bench {
         builder.finish().expect("finished").summary
     }
 
-    pub(super) fn open(&self, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
+    pub(super) fn open(&self, summary: &TableSummary) -> Result<Vec<Arc<TableReader>>> {
         let (bytes, checksum) = (summary.bytes, summary.checksum);
         TableFile::open(&self.storage, summary.identity, bytes, checksum, &self.owner)
     }
@@ -108,7 +108,7 @@ impl Bench {
     }
 
     /// A table of one slice, opened.
-    pub(super) fn table(&self, model: &Model, shape: SliceShape) -> Arc<Table> {
+    pub(super) fn table(&self, model: &TableModel, shape: SliceShape) -> Arc<TableReader> {
         let summary = self.build(&[(TREE, shape, model)]);
         self.open(&summary).expect("opens").remove(0)
     }
@@ -126,7 +126,7 @@ impl Bench {
     }
 
     /// A whole get: bounds, filter, fence, block.
-    pub(super) fn get(&self, table: &Table, key: &[u8]) -> Result<Option<(ItemKind, Vec<u8>)>> {
+    pub(super) fn get(&self, table: &TableReader, key: &[u8]) -> Result<Option<(ItemKind, Vec<u8>)>> {
         let hash = self.secret.hash_in(table.tree().keyspace, key);
         if !table.admits(key) {
             return Ok(None);

@@ -15,9 +15,9 @@ use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
 use super::memory::{AlignedBytes, PageBudget, PageRank};
-use super::open::{Contents, End, IsLive, TableFile, TableOwner};
+use super::open::{Contents, FileTail, IsLive, TableFile, TableOwner};
 use super::resident::Load;
-use super::search::Table;
+use super::search::TableReader;
 
 /// The most reads in flight.
 const IN_FLIGHT_MAX: usize = 32;
@@ -38,7 +38,7 @@ impl<K: Send + 'static> Target for Piece<K> {
 }
 
 /// Loads that share one read: its file, its span, and the loads.
-type Group = (FileName, Span, Vec<(Arc<Table>, Load)>);
+type Group = (FileName, Span, Vec<(Arc<TableReader>, Load)>);
 
 /// Reads pieces of files, many at once, and passes each with its key to `done`, in any order. Ends with the
 /// first error of `done`.
@@ -87,13 +87,13 @@ pub(crate) fn open_files(
     files: &[(TableIdentity, u64, u32)],
     is_live: &dyn Fn(usize, u32) -> bool,
     owner: &TableOwner,
-    mut opened: impl FnMut(usize, Vec<Arc<Table>>) -> Result<()>,
+    mut opened: impl FnMut(usize, Vec<Arc<TableReader>>) -> Result<()>,
 ) -> Result<()> {
     for (identity, bytes, _) in files {
         Contents::check_length(&**storage, *identity, *bytes)?;
     }
     let pieces = files.iter().enumerate().flat_map(|(index, (identity, bytes, _))| {
-        let spans = [End::header_span(), End::span(*bytes)];
+        let spans = [FileTail::header_span(), FileTail::span(*bytes)];
         spans.into_iter().enumerate().map(move |(part, span)| ((index, part), identity.file, span))
     });
     // The part of a file that was read first, until the other part is read.
@@ -106,7 +106,7 @@ pub(crate) fn open_files(
         };
         let (header, end) = if part == 0 { (read, other) } else { (other, read) };
         let (identity, bytes, checksum) = files[index];
-        let end = End::of(identity, bytes, end);
+        let end = FileTail::of(identity, bytes, end);
         let named = (identity, bytes, Some(checksum));
         let is_live: IsLive<'_> = &|slice, _| Ok(is_live(index, slice));
         let contents = Contents::decode(&**storage, named, (&header, end), is_live)?;
@@ -125,11 +125,11 @@ pub(crate) fn load_pages(
     storage: &Arc<dyn Storage>,
     budget: &Arc<PageBudget>,
     sketched_bytes_max: u64,
-    wanted: impl Iterator<Item = (PageRank, Arc<Table>)>,
+    wanted: impl Iterator<Item = (PageRank, Arc<TableReader>)>,
     mut failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
     let mut sketched_bytes = 0;
-    let mut wanted: Vec<(PageRank, Arc<Table>)> = wanted.collect();
+    let mut wanted: Vec<(PageRank, Arc<TableReader>)> = wanted.collect();
     // A page may take less memory once it is read, which leaves room for refused pages. Failed loads are not
     // tried again.
     loop {
@@ -167,7 +167,7 @@ pub(crate) fn load_pages(
 fn read_loads(
     storage: &Arc<dyn Storage>,
     budget: &Arc<PageBudget>,
-    loads: Vec<(Arc<Table>, Load)>,
+    loads: Vec<(Arc<TableReader>, Load)>,
     failed: &mut impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
     let (short, long): (Vec<_>, Vec<_>) =
@@ -179,7 +179,7 @@ fn read_loads(
             Err(error) => failed(error)?,
         }
     }
-    short.sort_by_key(|(_, load): &(Arc<Table>, Load)| (load.file(), load.span().offset));
+    short.sort_by_key(|(_, load): &(Arc<TableReader>, Load)| (load.file(), load.span().offset));
     let mut groups: Vec<Group> = Vec::new();
     for (table, load) in short {
         let (file, span) = (load.file(), load.span());

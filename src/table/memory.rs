@@ -8,13 +8,13 @@ use std::ops::{Bound, Deref, DerefMut};
 
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
-use crate::cache::{Cache, PinnedPages, Place};
+use crate::cache::{Cache, FrameHint, PinnedPages};
 
 /// Alignment that direct reads need; it also keeps a page within one page of memory.
 const ALIGNMENT: usize = 4096;
 
-/// Places may take one part in so many of the cache: enough for the blocks of four times its data.
-const PLACES_PART: u64 = 256;
+/// Frame hints may take one part in so many of the cache: enough for the blocks of four times its data.
+const HINTS_PART: u64 = 256;
 
 /// One part in so many of the limit may be taken beyond it while pages move to smaller places.
 const SHORTENED_PART: u64 = 8;
@@ -27,8 +27,8 @@ const SKETCHES_PART: u64 = 5;
 pub(crate) struct PageBudget {
     cache: Cache,
     limit_bytes: u64,
-    /// Bytes of all places.
-    places_bytes: AtomicU64,
+    /// Bytes of all hints.
+    hints_bytes: AtomicU64,
     /// Bytes of all fence pages that sketches can replace.
     fences_bytes: AtomicU64,
     /// Trees that lack pages meant to stay in memory.
@@ -79,7 +79,7 @@ impl PageBudget {
         Arc::new(PageBudget {
             cache: cache.clone(),
             limit_bytes,
-            places_bytes: AtomicU64::new(0),
+            hints_bytes: AtomicU64::new(0),
             fences_bytes: AtomicU64::new(0),
             short: Mutex::default(),
         })
@@ -173,22 +173,25 @@ impl PageBudget {
         taken
     }
 
-    /// Places for `count` blocks, while all places together take a small part of the cache. If the data is
-    /// many times as large as the cache, blocks are seldom found at their places. The caller gets a grant for
-    /// the memory from the cache's reserve.
-    pub(super) fn places(self: &Arc<PageBudget>, count: usize) -> Option<Places> {
-        let bytes = (count * size_of::<Place>()) as u64;
-        let limit = self.cache.capacity_bytes() as u64 / PLACES_PART;
-        if self.places_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
-            self.places_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// Frame hints for `count` blocks, while all hints together take a small part of the cache. If the data
+    /// is many times as large as the cache, blocks are seldom found by their hints. The caller gets a grant
+    /// for the memory from the cache's reserve.
+    pub(super) fn frame_hints(self: &Arc<PageBudget>, count: usize) -> Option<FrameHints> {
+        let bytes = (count * size_of::<FrameHint>()) as u64;
+        let limit = self.cache.capacity_bytes() as u64 / HINTS_PART;
+        if self.hints_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
+            self.hints_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return None;
         }
-        Some(Places { places: (0..count).map(|_| Place::default()).collect(), budget: Arc::clone(self) })
+        Some(FrameHints {
+            hints: (0..count).map(|_| FrameHint::default()).collect(),
+            budget: Arc::clone(self),
+        })
     }
 
-    /// Bytes of all places.
-    pub(crate) fn places_bytes(&self) -> u64 {
-        self.places_bytes.load(Ordering::Relaxed)
+    /// Bytes of all hints.
+    pub(crate) fn hints_bytes(&self) -> u64 {
+        self.hints_bytes.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
@@ -218,24 +221,24 @@ impl Drop for CountedFences {
     }
 }
 
-/// For each of some blocks, its last known place in the cache.
-pub(super) struct Places {
-    places: Box<[Place]>,
+/// For each of some blocks, its last known frame in the cache.
+pub(super) struct FrameHints {
+    hints: Box<[FrameHint]>,
     budget: Arc<PageBudget>,
 }
 
-impl Deref for Places {
-    type Target = [Place];
+impl Deref for FrameHints {
+    type Target = [FrameHint];
 
     #[inline]
-    fn deref(&self) -> &[Place] {
-        &self.places
+    fn deref(&self) -> &[FrameHint] {
+        &self.hints
     }
 }
 
-impl Drop for Places {
+impl Drop for FrameHints {
     fn drop(&mut self) {
-        self.budget.places_bytes.fetch_sub(size_of_val(&*self.places) as u64, Ordering::Relaxed);
+        self.budget.hints_bytes.fetch_sub(size_of_val(&*self.hints) as u64, Ordering::Relaxed);
     }
 }
 
@@ -293,13 +296,13 @@ mod tests {
         assert_eq!(budget.pinned_bytes(), 64 << 10);
         drop((one, two));
         assert_eq!(budget.pinned_bytes(), 0);
-        assert!(budget.places(1 << 20).is_none(), "more than a cache has blocks");
-        let most = budget.cache().capacity_bytes() / PLACES_PART as usize / size_of::<Place>();
-        let (one, two) = (budget.places(most - 1), budget.places(1));
-        assert_eq!(budget.places_bytes(), (most * size_of::<Place>()) as u64);
-        assert!(one.is_some() && two.is_some() && budget.places(1).is_none());
+        assert!(budget.frame_hints(1 << 20).is_none(), "more than a cache has blocks");
+        let most = budget.cache().capacity_bytes() / HINTS_PART as usize / size_of::<FrameHint>();
+        let (one, two) = (budget.frame_hints(most - 1), budget.frame_hints(1));
+        assert_eq!(budget.hints_bytes(), (most * size_of::<FrameHint>()) as u64);
+        assert!(one.is_some() && two.is_some() && budget.frame_hints(1).is_none());
         drop((one, two));
-        assert!(budget.places(most).is_some() && budget.places_bytes() == 0);
+        assert!(budget.frame_hints(most).is_some() && budget.hints_bytes() == 0);
         let bytes = AlignedBytes::new(8192);
         assert!((bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) && bytes.iter().all(|byte| *byte == 0));
         assert!(format!("{:?}", AlignedBytes::new(5)).contains('5'));

@@ -4,7 +4,7 @@
 //! This module does not define bytes (`format::table`), does not choose the tables that a read searches
 //! (`levels`), and is no cache. `write` and `compact` build and stream tables; `read` searches and scans
 //! them. No search reads a device: a search that lacks a block returns its [`BlockAddress`], and the driver
-//! reads the block. A [`Table`] is immutable and shared freely between threads.
+//! reads the block. A [`TableReader`] is immutable and shared freely between threads.
 //!
 //! 1. Search, cursor and stream use only blocks that have passed the checks of `verify`: a damaged or
 //!    crafted block is an error where it is read, never a panic later.
@@ -41,7 +41,7 @@ mod harness;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use admission::Admission;
+pub(crate) use admission::CacheAdmission;
 pub(crate) use build::{BuiltTable, IndexPlan, OpenWith, SliceShape, TableBuilder};
 pub(crate) use columns::NodeRuns;
 pub(crate) use cursor::{Moved, TableCursor};
@@ -53,7 +53,7 @@ pub(crate) use parts::{Said, TablePart, table_parts};
 pub(crate) use rescue::{Good, good_extents, read_past_faults, slice_entries};
 pub(crate) use resident::Otherwise;
 pub(crate) use scrub::{Damage, corrupt, scrub};
-pub(crate) use search::{DataBlock, FenceLine, Fenced, Filtered, Table};
+pub(crate) use search::{DataBlock, FenceLine, Fenced, Filtered, TableReader};
 pub(crate) use spot::{BlockSpot, MissingPage};
 pub(crate) use stream::TableStream;
 pub(crate) use verify::complete_read;

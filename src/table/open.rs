@@ -24,7 +24,7 @@ use super::identity::{TableIdentity, TableSummary};
 use super::memory::{AlignedBytes, PageBudget};
 use super::packed::PackedEntry;
 use super::resident::Resident;
-use super::search::{Ranged, Table, memory_bytes};
+use super::search::{Ranged, TableReader, memory_bytes};
 
 /// Bytes read from the end of a file at once: the tail, and in most files the footer and top blocks.
 const END_BYTES: u64 = 32 << 10;
@@ -185,7 +185,7 @@ impl TableFile {
         bytes: u64,
         checksum: u32,
         owner: &TableOwner,
-    ) -> Result<Vec<Arc<Table>>> {
+    ) -> Result<Vec<Arc<TableReader>>> {
         let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum), ALL_LIVE)?;
         Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), owner))
     }
@@ -199,7 +199,7 @@ impl TableFile {
         summary: &TableSummary,
         trees: impl ExactSizeIterator<Item = TreeId>,
         owner: &TableOwner,
-    ) -> Result<Vec<Arc<Table>>> {
+    ) -> Result<Vec<Arc<TableReader>>> {
         let TableSummary { identity, bytes, checksum, .. } = *summary;
         let mut contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum), ALL_LIVE)?;
         if trees.len() != contents.slices.len() {
@@ -218,10 +218,10 @@ impl TableFile {
         bytes: u64,
         slices: impl Iterator<Item = SliceContents>,
         owner: &TableOwner,
-    ) -> Vec<Arc<Table>> {
+    ) -> Vec<Arc<TableReader>> {
         let (obsolete, owner) = (AtomicBool::new(false), owner.clone());
         let file = Arc::new(TableFile { identity, bytes, obsolete, owner, free: Mutex::default() });
-        let tables = slices.enumerate().map(|(index, contents)| Table::new(&file, index, contents));
+        let tables = slices.enumerate().map(|(index, contents)| TableReader::new(&file, index, contents));
         tables.map(Arc::new).collect()
     }
 
@@ -342,8 +342,8 @@ impl Contents {
         is_live: IsLive<'_>,
     ) -> Result<Contents> {
         Contents::check_length(storage, identity, bytes)?;
-        let header = read_exact(storage, identity.file, End::header_span())?;
-        let end = End::of(identity, bytes, read_exact(storage, identity.file, End::span(bytes))?);
+        let header = read_exact(storage, identity.file, FileTail::header_span())?;
+        let end = FileTail::of(identity, bytes, read_exact(storage, identity.file, FileTail::span(bytes))?);
         Contents::decode(storage, (identity, bytes, checksum), (&header, end), is_live)
     }
 
@@ -365,7 +365,7 @@ impl Contents {
     pub(super) fn decode(
         storage: &dyn Storage,
         (identity, bytes, checksum): (TableIdentity, u64, Option<u32>),
-        (header, end): (&[u8], End),
+        (header, end): (&[u8], FileTail),
         is_live: IsLive<'_>,
     ) -> Result<Contents> {
         let file = identity.file;
@@ -408,13 +408,13 @@ impl Contents {
 }
 
 /// The end of the file, read in one request.
-pub(super) struct End {
+pub(super) struct FileTail {
     identity: TableIdentity,
     offset: u64,
     bytes: AlignedBytes,
 }
 
-impl End {
+impl FileTail {
     /// The span of the header page, which is read beside the end.
     pub(super) fn header_span() -> Span {
         Span { offset: 0, bytes: PAGE_BYTES as u64 }
@@ -426,9 +426,9 @@ impl End {
         Span { offset, bytes: file_bytes - offset }
     }
 
-    /// Takes the bytes read from [`End::span`].
-    pub(super) fn of(identity: TableIdentity, file_bytes: u64, bytes: AlignedBytes) -> End {
-        End { identity, offset: End::span(file_bytes).offset, bytes }
+    /// Takes the bytes read from [`FileTail::span`].
+    pub(super) fn of(identity: TableIdentity, file_bytes: u64, bytes: AlignedBytes) -> FileTail {
+        FileTail { identity, offset: FileTail::span(file_bytes).offset, bytes }
     }
 
     /// Checks and decodes a block of the file; reads the block if it lies outside the end.

@@ -11,7 +11,7 @@ use crate::format::table::footer::Span;
 use crate::format::table::{PAGE_BYTES, seal};
 use crate::io::storage::Storage;
 
-use super::admission::Admission;
+use super::admission::CacheAdmission;
 use super::identity::TableIdentity;
 
 /// Bytes of one write, unless memory is limited.
@@ -24,24 +24,24 @@ fn header(identity: &TableIdentity, features: u64) -> Vec<u8> {
 }
 
 /// The file, written from front to back.
-pub(super) struct Output {
+pub(super) struct TableOutput {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) identity: TableIdentity,
     /// The bytes from offset `written` on.
     pub(super) buffer: Vec<u8>,
     written: u64,
     pub(super) blocks_checksum: u32,
-    pub(super) admission: Option<Admission>,
+    pub(super) admission: Option<CacheAdmission>,
     pub(super) write_bytes: usize,
     pub(super) finished: bool,
 }
 
-impl Output {
+impl TableOutput {
     /// The output of a file that was created.
-    pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Output {
+    pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> TableOutput {
         let buffer = header(&identity, 0);
         let (written, blocks_checksum, admission, finished) = (0, 0, None, false);
-        Output {
+        TableOutput {
             storage,
             identity,
             buffer,
@@ -155,7 +155,7 @@ impl Output {
     }
 }
 
-impl Drop for Output {
+impl Drop for TableOutput {
     fn drop(&mut self) {
         if !self.finished {
             // If the removal fails, the next open removes the file, since no manifest names it.

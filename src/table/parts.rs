@@ -15,7 +15,7 @@ use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
 use super::open::{Contents, IsLive, TableFile, TableOwner, is_hole, read_exact};
-use super::search::Table;
+use super::search::TableReader;
 use super::verify::{decompress, verify_block};
 
 /// A part of the file.
@@ -74,7 +74,7 @@ pub(crate) fn table_parts(
 
 fn slice_parts(
     storage: &Arc<dyn Storage>,
-    table: &Arc<Table>,
+    table: &Arc<TableReader>,
     tell: &mut dyn FnMut(TablePart),
 ) -> Result<()> {
     let entry = table.entry();
@@ -129,7 +129,7 @@ fn slice_parts(
 }
 
 /// The name and the contents of a filter or fence page.
-fn page_says(table: &Table, name: &'static str, page: &[u8]) -> (&'static str, Result<Said>) {
+fn page_says(table: &TableReader, name: &'static str, page: &[u8]) -> (&'static str, Result<Said>) {
     let count = |count: usize| Ok(Said::Count(count as u64));
     match claimed_tag(page) {
         Some(tag) if tag == BlockKind::Fence as u8 => match IndexPage::of(page) {
@@ -141,7 +141,7 @@ fn page_says(table: &Table, name: &'static str, page: &[u8]) -> (&'static str, R
     }
 }
 
-fn block(storage: &Arc<dyn Storage>, table: &Arc<Table>, span: Span) -> Result<Said> {
+fn block(storage: &Arc<dyn Storage>, table: &Arc<TableReader>, span: Span) -> Result<Said> {
     let bytes = read_exact(storage.as_ref(), table.file().name(), span)?;
     let address = table.address(span.offset, span.bytes as u32, BlockKind::Data);
     let plain_bytes = verify_block(&address, &bytes)?.plain_bytes;

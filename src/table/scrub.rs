@@ -21,7 +21,7 @@ use crate::io::storage::Storage;
 use super::identity::TableIdentity;
 use super::memory::AlignedBytes;
 use super::open::{Contents, IsLive, TableFile, TableOwner, fill_exact, read_exact};
-use super::search::{Fenced, Filtered, Table};
+use super::search::{Fenced, Filtered, TableReader};
 use super::verify::{decompress, verify_block};
 
 /// Bytes of one request.
@@ -33,16 +33,16 @@ pub(crate) struct Damage {
     pub(crate) error: Corrupt,
     pub(crate) tree: TreeId,
     /// The range of keys for which reads fail or would be wrong; `None` if no read uses the damaged bytes.
-    pub(crate) keys: Option<KeyRange>,
+    pub(crate) keys: Option<ScrubRange>,
 }
 
 /// A range from one key to another.
-pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+pub(crate) type ScrubRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The tables and counts of a scrub.
 #[derive(Default, Debug)]
 pub(crate) struct Scrubbed {
-    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) tables: Vec<Arc<TableReader>>,
     pub(crate) blocks: u64,
     pub(crate) items: u64,
 }
@@ -115,7 +115,7 @@ struct Scrub<'a> {
 
 /// A pass over the items of a slice.
 struct Walk<'t> {
-    table: &'t Arc<Table>,
+    table: &'t Arc<TableReader>,
     /// The good fence pages; `None` for a damaged one.
     fences: Vec<Option<AlignedBytes>>,
     filters: Vec<Option<AlignedBytes>>,
@@ -137,7 +137,7 @@ struct Seen {
 }
 
 impl Scrub<'_> {
-    fn slice(&mut self, table: &Arc<Table>) -> Result<()> {
+    fn slice(&mut self, table: &Arc<TableReader>) -> Result<()> {
         let entry = table.entry();
         self.gap(table, entry.data().offset)?;
         let data_from = self.at;
@@ -173,7 +173,7 @@ impl Scrub<'_> {
     /// All pages of a kind; a damaged filter page is reported. `None` for a damaged page.
     fn pages(
         &mut self,
-        table: &Arc<Table>,
+        table: &Arc<TableReader>,
         span: Span,
         page_bytes: u32,
         kind: BlockKind,
@@ -376,7 +376,7 @@ impl Scrub<'_> {
 
     fn add_checksums(
         &mut self,
-        table: &Arc<Table>,
+        table: &Arc<TableReader>,
         span: Span,
         pages: &[Option<AlignedBytes>],
     ) -> Result<()> {
@@ -396,7 +396,7 @@ impl Scrub<'_> {
     }
 
     /// Adds the checksums of the range blocks; opening has checked their contents.
-    fn ranges(&mut self, table: &Arc<Table>, span: Span) -> Result<()> {
+    fn ranges(&mut self, table: &Arc<TableReader>, span: Span) -> Result<()> {
         if span.bytes == 0 {
             return Ok(());
         }
@@ -417,7 +417,7 @@ impl Scrub<'_> {
     }
 
     /// Checks that the bytes up to the next part are zeros. No read uses them.
-    fn gap(&mut self, table: &Arc<Table>, end: u64) -> Result<()> {
+    fn gap(&mut self, table: &Arc<TableReader>, end: u64) -> Result<()> {
         let name = table.file().name();
         while self.at < end {
             let span = Span { offset: self.at, bytes: (end - self.at).min(CHUNK_BYTES as u64) };
@@ -434,12 +434,12 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    fn note_all(&mut self, table: &Arc<Table>, error: Error) -> Result<()> {
+    fn note_all(&mut self, table: &Arc<TableReader>, error: Error) -> Result<()> {
         let to = table.bounded_max().map_or(Bound::Unbounded, |max| Bound::Included(max.to_vec()));
         self.note(table, error, Some((Bound::Included(table.min().to_vec()), to)))
     }
 
-    fn note(&mut self, table: &Arc<Table>, error: Error, keys: Option<KeyRange>) -> Result<()> {
+    fn note(&mut self, table: &Arc<TableReader>, error: Error, keys: Option<ScrubRange>) -> Result<()> {
         self.is_damaged = true;
         (self.report)(Damage { error: corrupt(error)?, tree: table.tree(), keys });
         Ok(())
@@ -515,7 +515,13 @@ struct Window {
 
 impl Window {
     /// The bytes from `offset` on, within the data of the table.
-    fn get(&mut self, storage: &Arc<dyn Storage>, table: &Table, offset: u64, bytes: usize) -> Result<&[u8]> {
+    fn get(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        table: &TableReader,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<&[u8]> {
         let start = offset.checked_sub(self.offset).map_or(usize::MAX, |start| start as usize);
         if start.checked_add(bytes).is_some_and(|end| end <= self.filled) {
             return Ok(&self.bytes[start..start + bytes]);

@@ -14,7 +14,7 @@ use crate::base::key::head;
 use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind, Direction};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, Ordering};
-use crate::cache::Place;
+use crate::cache::FrameHint;
 use crate::format::table::fence::Extent;
 use crate::format::table::filter::column::ColumnPage;
 use crate::format::table::filter::{self, FilterKind};
@@ -24,7 +24,7 @@ use crate::format::table::top::Top;
 #[cfg(test)]
 use crate::io::storage::Storage;
 
-use super::fences::{PlaceNumber, ResidentFences, ShortPage};
+use super::fences::{HintNumber, ResidentFences, ShortPage};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile};
 use super::packed::PackedEntry;
@@ -56,13 +56,13 @@ pub(crate) enum Fenced {
     Not,
 }
 
-/// A data block of a table, as its fences list it: see [`Table::address_of`].
+/// A data block of a table, as its fences list it: see [`TableReader::address_of`].
 // Small, because interleaved gets carry it between steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataBlock {
     pub(super) extent: Extent,
-    /// Its place number, if the fences were resident.
-    place: Option<PlaceNumber>,
+    /// Its hint number, if the fences were resident.
+    hint: Option<HintNumber>,
 }
 
 /// The position of a key in resident fences: a line of a page.
@@ -102,11 +102,11 @@ pub(super) fn memory_bytes(entry: &PackedEntry, ranged: Option<&Ranged>, top: &T
     let short_bytes = if entry.fence_pages == 1 { size_of::<ShortPage>() } else { 0 };
     let parts =
         [entry.memory_bytes(), ranged.map_or(0, Ranged::memory_bytes), top.memory_bytes(), short_bytes];
-    size_of::<Table>() + parts.iter().sum::<usize>()
+    size_of::<TableReader>() + parts.iter().sum::<usize>()
 }
 
 /// A slice.
-pub(crate) struct Table {
+pub(crate) struct TableReader {
     file: Arc<TableFile>,
     index: u32,
     entry: PackedEntry,
@@ -122,7 +122,7 @@ pub(crate) struct Table {
     is_dying: AtomicBool,
 }
 
-impl Drop for Table {
+impl Drop for TableReader {
     fn drop(&mut self) {
         if self.is_dying.load(Ordering::Relaxed) {
             self.file.end_slice(self.entry.span());
@@ -130,10 +130,10 @@ impl Drop for Table {
     }
 }
 
-impl Table {
-    pub(super) fn new(file: &Arc<TableFile>, index: usize, contents: SliceContents) -> Table {
+impl TableReader {
+    pub(super) fn new(file: &Arc<TableFile>, index: usize, contents: SliceContents) -> TableReader {
         let SliceContents { entry, ranged, resident } = contents;
-        let mut table = Table {
+        let mut table = TableReader {
             file: Arc::clone(file),
             index: u32::try_from(index).expect("a file has fewer slices"),
             min_head: 0,
@@ -171,7 +171,7 @@ impl Table {
         self.bounded_max().unwrap_or(&KEY_GREATEST)
     }
 
-    /// As [`Table::max`]; `None` if a range has no end.
+    /// As [`TableReader::max`]; `None` if a range has no end.
     pub(crate) fn bounded_max(&self) -> Option<&[u8]> {
         self.ranged.as_ref().map_or(Some(self.entry.max()), |ranged| ranged.max.as_deref())
     }
@@ -328,7 +328,7 @@ impl Table {
     }
 
     /// Whether `key`, which has this head, comes behind the bounds. A key within the bounds may be an item's
-    /// only if [`Table::spans`] holds.
+    /// only if [`TableReader::spans`] holds.
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8], key_head: u64) -> bool {
         debug_assert_eq!(key_head, head(key));
@@ -427,7 +427,7 @@ impl Table {
         self.absent_permille.load(Ordering::Relaxed) > MOSTLY_PERMILLE
     }
 
-    /// Whether [`Table::filter`] can answer no.
+    /// Whether [`TableReader::filter`] can answer no.
     pub(crate) fn has_filter(&self) -> bool {
         self.entry.filter.pages > 0
     }
@@ -443,8 +443,8 @@ impl Table {
         }
     }
 
-    /// The position of the key in the fences, for [`Table::fence_in`], if they are resident. Prefetches that
-    /// line and the cache places of its blocks.
+    /// The position of the key in the fences, for [`TableReader::fence_in`], if they are resident. Prefetches
+    /// that line and the frame hints of its blocks.
     #[inline]
     pub(crate) fn prefetch_fence(&self, key: &[u8]) -> Option<FenceLine> {
         let fences = self.resident.fences()?;
@@ -452,21 +452,21 @@ impl Table {
         let page = fences.page(number);
         let line = page.line_of(key, self.first_separator(number));
         prefetch(fences.bytes(number), page.line_at(line));
-        fences.prefetch_places(number, page.blocks_of(key, line));
+        fences.prefetch_hints(number, page.blocks_of(key, line));
         Some(FenceLine { page: number as u32, line: line as u32 })
     }
 
-    /// As [`Table::fence`], at the line that [`Table::prefetch_fence`] returned.
+    /// As [`TableReader::fence`], at the line that [`TableReader::prefetch_fence`] returned.
     #[inline]
     pub(crate) fn fence_in(&self, key: &[u8], at: FenceLine) -> Fenced {
         let (fences, number) = (self.resident.fences().expect("fences stay"), at.page as usize);
         let (page, first) = (fences.page(number), self.first_separator(number));
         let index = page.find_in(key, first, at.line as usize);
-        self.fenced(&page, key, first, index, Some(fences.place_number(number, index)))
+        self.fenced(&page, key, first, index, Some(fences.hint_number(number, index)))
     }
 
     /// The fence page, and the index in it, of the block that must hold `key`, at the line that
-    /// [`Table::prefetch_fence`] returned.
+    /// [`TableReader::prefetch_fence`] returned.
     #[inline]
     pub(super) fn index_in(&self, key: &[u8], at: FenceLine) -> (usize, usize) {
         let (fences, number) = (self.resident.fences().expect("fences stay"), at.page as usize);
@@ -477,10 +477,10 @@ impl Table {
     /// Block `index` of fence page `number`; `page` is `None` for a slice of one block.
     #[inline]
     pub(super) fn data_block(&self, page: Option<&IndexPage<'_>>, number: usize, index: usize) -> DataBlock {
-        let place = self.resident.fences().map(|fences| fences.place_number(number, index));
+        let hint = self.resident.fences().map(|fences| fences.hint_number(number, index));
         match page {
-            Some(page) => DataBlock { extent: page.extent(index), place },
-            None => DataBlock { extent: self.only_extent(), place: None },
+            Some(page) => DataBlock { extent: page.extent(index), hint },
+            None => DataBlock { extent: self.only_extent(), hint: None },
         }
     }
 
@@ -495,7 +495,7 @@ impl Table {
         if page.is_none()
             && let Some(extent) = self.resident.sketched(number, key, self.first_separator(number))
         {
-            return Fenced::Block(DataBlock { extent, place: None });
+            return Fenced::Block(DataBlock { extent, hint: None });
         }
         match self.fence_page(number, page) {
             Ok(Some(page)) => {
@@ -503,7 +503,7 @@ impl Table {
                 let index = page.find(key, first);
                 self.fenced(&page, key, first, index, None)
             }
-            Ok(None) => Fenced::Block(DataBlock { extent: self.only_extent(), place: None }),
+            Ok(None) => Fenced::Block(DataBlock { extent: self.only_extent(), hint: None }),
             Err(address) => Fenced::Need(address),
         }
     }
@@ -515,9 +515,9 @@ impl Table {
         key: &[u8],
         first: &[u8],
         index: usize,
-        place: Option<PlaceNumber>,
+        hint: Option<HintNumber>,
     ) -> Fenced {
-        let block = DataBlock { extent: page.extent(index), place };
+        let block = DataBlock { extent: page.extent(index), hint };
         if !page.is_alone(index) {
             Fenced::Block(block)
         } else if page.is_separator(index, key, first) {
@@ -533,10 +533,10 @@ impl Table {
         self.data_address(block.extent)
     }
 
-    /// The place where the cache last found the block.
+    /// The hint at the frame where the cache last found the block.
     #[inline]
-    pub(crate) fn place(&self, block: &DataBlock) -> Option<&Place> {
-        self.resident.fences()?.place(block.place?)
+    pub(crate) fn frame_hint(&self, block: &DataBlock) -> Option<&FrameHint> {
+        self.resident.fences()?.frame_hint(block.hint?)
     }
 
     /// The number of the fence page that must list the block of `key`.
@@ -609,7 +609,7 @@ impl Table {
     }
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for TableReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Table({} slice {}, {} items)", self.file.name(), self.index, self.entry.items())
     }

@@ -6,7 +6,7 @@
 use crate::base::step::{BlockAddress, Direction};
 use crate::format::table::index::IndexPage;
 
-use super::search::{DataBlock, FenceLine, Table};
+use super::search::{DataBlock, FenceLine, TableReader};
 
 /// A data block, by its fence page and its index there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,15 +25,15 @@ impl BlockSpot {
     }
 }
 
-impl Table {
-    /// The block that holds `key` if one does; `line` is the answer of [`Table::prefetch_fence`].
+impl TableReader {
+    /// The block that holds `key` if one does; `line` is the answer of [`TableReader::prefetch_fence`].
     #[inline]
     pub(crate) fn spot_in(&self, key: &[u8], line: FenceLine) -> BlockSpot {
         let (page, index) = self.index_in(key, line);
         BlockSpot::new(page, index)
     }
 
-    /// As [`Table::spot_in`], also if the fences are not resident.
+    /// As [`TableReader::spot_in`], also if the fences are not resident.
     pub(crate) fn spot_of<'t>(
         &'t self,
         key: &[u8],

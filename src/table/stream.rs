@@ -15,11 +15,11 @@ use crate::format::table::data::{self, Layout};
 use crate::format::table::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES, extent_bytes};
 use crate::io::storage::Storage;
 
-use super::admission::Admission;
-use super::ahead::Ahead;
+use super::admission::CacheAdmission;
+use super::ahead::FileReadahead;
 use super::memory::AlignedBytes;
 use super::open::fill_exact;
-use super::search::Table;
+use super::search::TableReader;
 use super::verify::{decompress, verify_block};
 use super::windows::Windows;
 
@@ -31,7 +31,7 @@ pub(crate) struct TableStream {
     storage: Arc<dyn Storage>,
     load: Arc<DeviceLoad>,
     windows: Option<Arc<Windows>>,
-    table: Arc<Table>,
+    table: Arc<TableReader>,
     chunk: AlignedBytes,
     /// Bytes of a request, unless a block is larger.
     chunk_bytes: usize,
@@ -39,7 +39,7 @@ pub(crate) struct TableStream {
     chunk_offset: u64,
     chunk_filled: usize,
     /// The read-ahead; `None` if the chunk holds the whole slice.
-    ahead: Option<Ahead>,
+    ahead: Option<FileReadahead>,
     /// The current block in the chunk, in its stored form; empty before the first block.
     block: std::ops::Range<usize>,
     /// The current block decompressed; empty if it is stored uncompressed.
@@ -55,7 +55,7 @@ pub(crate) struct TableStream {
     value: std::ops::Range<usize>,
     seen: Seen,
     /// The cache to look up blocks in, and whether it has the current one.
-    admission: Option<Admission>,
+    admission: Option<CacheAdmission>,
     is_cached: bool,
 }
 
@@ -74,7 +74,7 @@ impl TableStream {
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         load: Arc<DeviceLoad>,
-        table: Arc<Table>,
+        table: Arc<TableReader>,
         chunk_bytes: usize,
     ) -> Result<TableStream> {
         TableStream::through(None, (storage, load), table, chunk_bytes)
@@ -89,7 +89,7 @@ impl TableStream {
     pub(crate) fn through(
         windows: Option<Arc<Windows>>,
         (storage, load): (Arc<dyn Storage>, Arc<DeviceLoad>),
-        table: Arc<Table>,
+        table: Arc<TableReader>,
         chunk_bytes: usize,
     ) -> Result<TableStream> {
         let data = table.entry().data();
@@ -99,7 +99,7 @@ impl TableStream {
         let ahead_bytes = extent_bytes(chunk_bytes / 2);
         let has_more = chunk_bytes < whole;
         let mut stream = TableStream {
-            ahead: has_more.then(|| Ahead::new(&storage, &load, table.file().name(), ahead_bytes)),
+            ahead: has_more.then(|| FileReadahead::new(&storage, &load, table.file().name(), ahead_bytes)),
             storage,
             load,
             windows,
@@ -129,11 +129,11 @@ impl TableStream {
 
     /// Memory of the read buffers.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.chunk.len() + self.plain.capacity() + self.ahead.as_ref().map_or(0, Ahead::memory_bytes)
+        self.chunk.len() + self.plain.capacity() + self.ahead.as_ref().map_or(0, FileReadahead::memory_bytes)
     }
 
     /// From now on, notes for each block whether the cache has it.
-    pub(crate) fn watch(&mut self, admission: &Admission) {
+    pub(crate) fn watch(&mut self, admission: &CacheAdmission) {
         self.is_cached = admission.holds(&self.address());
         self.admission = Some(admission.clone());
     }
@@ -184,7 +184,7 @@ impl TableStream {
     }
 
     #[cfg(test)]
-    pub(crate) fn table(&self) -> &Arc<Table> {
+    pub(crate) fn table(&self) -> &Arc<TableReader> {
         &self.table
     }
 

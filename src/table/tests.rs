@@ -19,10 +19,10 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 
 /// Models of every shape that blocks, fences and separators treat differently.
-fn shapes() -> Vec<(&'static str, Model)> {
+fn shapes() -> Vec<(&'static str, TableModel)> {
     let mut dice = Dice(1);
     let put = |value: Vec<u8>| Some(value);
-    let mut shapes: Vec<(&'static str, Model)> = vec![
+    let mut shapes: Vec<(&'static str, TableModel)> = vec![
         ("empty key alone", [(vec![], put(vec![]))].into()),
         ("one tombstone", [(b"k".to_vec(), None)].into()),
         ("two keys", [(vec![], put(b"v".to_vec())), (b"\0".to_vec(), None)].into()),
@@ -70,7 +70,7 @@ fn shapes() -> Vec<(&'static str, Model)> {
 }
 
 /// Keys equal to, between, before and after those of a model.
-fn probes(model: &Model) -> Vec<Vec<u8>> {
+fn probes(model: &TableModel) -> Vec<Vec<u8>> {
     let step = model.len().div_ceil(300);
     let mut probes: Vec<Vec<u8>> = vec![vec![], vec![0], vec![255; 20]];
     for key in model.keys().step_by(step).chain(model.keys().next_back()) {
@@ -94,7 +94,7 @@ fn tables_agree_with_maps() {
 }
 
 /// Checks that tables of a tree agree with the model, for all ways of storing and caching them.
-fn agrees(name: &str, tree: TreeId, model: &Model, probes: &[Vec<u8>]) {
+fn agrees(name: &str, tree: TreeId, model: &TableModel, probes: &[Vec<u8>]) {
     use Compression::{Lz4, None};
     use IndexPlan::{Fences, Learned};
     for (budget_bytes, block_bytes, compression, index) in [
@@ -131,10 +131,10 @@ fn agrees(name: &str, tree: TreeId, model: &Model, probes: &[Vec<u8>]) {
     }
 }
 
-/// Each block of resident fences, on any page, has a place of its own; blocks of paged fences have none.
+/// Each block of resident fences, on any page, has a hint of its own; blocks of paged fences have none.
 #[test]
 fn each_block_has_its_place() {
-    let model: Model = (0..60_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![7; 100]))).collect();
+    let model: TableModel = (0..60_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![7; 100]))).collect();
     let bench = Bench::new();
     let summary = bench.build(&[(TREE, SHAPE, &model)]);
     let paged = bench.open(&summary).expect("opens").remove(0);
@@ -142,27 +142,27 @@ fn each_block_has_its_place() {
     let budget = PageBudget::alone(1 << 22);
     table.load_all_pages(bench.storage.as_ref(), &budget).expect("loads");
     assert!(table.fence_pages() > 3);
-    let mut places = std::collections::BTreeMap::new();
+    let mut hints = std::collections::BTreeMap::new();
     for key in model.keys() {
         let Fenced::Block(block) = table.fence(key, None) else { panic!("pages are resident") };
-        let place = std::ptr::from_ref(table.place(&block).expect("there is room for places")).addr();
+        let hint = std::ptr::from_ref(table.frame_hint(&block).expect("there is room for hints")).addr();
         let offset = table.address_of(&block).offset;
-        assert_eq!(*places.entry(place).or_insert(offset), offset);
-        assert!(paged.place(&block).is_none());
+        assert_eq!(*hints.entry(hint).or_insert(offset), offset);
+        assert!(paged.frame_hint(&block).is_none());
     }
-    let mut offsets: Vec<u64> = places.into_values().collect();
+    let mut offsets: Vec<u64> = hints.into_values().collect();
     let count = offsets.len();
     offsets.sort_unstable();
     offsets.dedup();
-    assert!(offsets.len() == count && count > 1000, "{count} places, {} blocks", offsets.len());
-    // All places are counted, and lent from the cache.
-    assert_eq!(budget.places_bytes(), (count * size_of::<crate::cache::Place>()) as u64);
-    assert!(budget.cache().stats().lent_bytes > budget.places_bytes());
+    assert!(offsets.len() == count && count > 1000, "{count} hints, {} blocks", offsets.len());
+    // All hints are counted, and lent from the cache.
+    assert_eq!(budget.hints_bytes(), (count * size_of::<crate::cache::FrameHint>()) as u64);
+    assert!(budget.cache().stats().lent_bytes > budget.hints_bytes());
     drop(table);
-    assert_eq!((budget.places_bytes(), budget.cache().stats().lent_bytes), (0, 0));
+    assert_eq!((budget.hints_bytes(), budget.cache().stats().lent_bytes), (0, 0));
 }
 
-fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
+fn stream_agrees(bench: &Bench, table: &Arc<TableReader>, model: &TableModel, name: &str) {
     for chunk_bytes in [0, 1 << 20] {
         let (storage, load) = (Arc::clone(&bench.storage), Arc::<DeviceLoad>::default());
         let mut stream =
@@ -193,7 +193,7 @@ fn cursors_agree_with_maps() {
     }
 }
 
-fn walks_agree(name: &str, tree: TreeId, model: &Model) {
+fn walks_agree(name: &str, tree: TreeId, model: &TableModel) {
     for (budget_bytes, compression, index) in [
         (0, Compression::None, IndexPlan::Fences),
         (1 << 22, Compression::Lz4, IndexPlan::Fences),
@@ -207,7 +207,7 @@ fn walks_agree(name: &str, tree: TreeId, model: &Model) {
 }
 
 /// The same for a file of one slice.
-fn walks_of(bench: &Bench, summary: &TableSummary, budget_bytes: u64, (name, model): (&str, &Model)) {
+fn walks_of(bench: &Bench, summary: &TableSummary, budget_bytes: u64, (name, model): (&str, &TableModel)) {
     let table = bench.open(summary).expect("opens").remove(0);
     table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
     for direction in [Direction::Forward, Direction::Backward] {
@@ -226,7 +226,7 @@ fn walks_of(bench: &Bench, summary: &TableSummary, budget_bytes: u64, (name, mod
 fn scan_agrees(
     bench: &Bench,
     cursor: &mut TableCursor,
-    model: &Model,
+    model: &TableModel,
     (direction, bound, steps): (Direction, Bound<&[u8]>, usize),
     name: &str,
 ) {
@@ -257,7 +257,7 @@ fn scan_agrees(
 /// The blocks that a cursor announces are those that it then needs, in order, in both directions.
 #[test]
 fn upcoming_blocks_are_what_is_needed_next() {
-    let model: Model = (0..40_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![5; 100]))).collect();
+    let model: TableModel = (0..40_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![5; 100]))).collect();
     for budget_bytes in [0, 1 << 22] {
         let bench = Bench::new();
         let table = bench.table(&model, SHAPE);
@@ -309,8 +309,8 @@ fn slices_share_a_file() {
     let bench = Bench::new();
     let tree =
         |keyspace, partition| TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
-    let small: Model = [(b"a".to_vec(), Some(b"1".to_vec()))].into();
-    let large: Model = (0..9000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![1; 50]))).collect();
+    let small: TableModel = [(b"a".to_vec(), Some(b"1".to_vec()))].into();
+    let large: TableModel = (0..9000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![1; 50]))).collect();
     let none = SliceShape {
         index: IndexPlan::Fences,
         filter: FilterPlan::NONE,
@@ -320,7 +320,7 @@ fn slices_share_a_file() {
     let summary = bench.build(&[
         (tree(1, 1), SHAPE, &small),
         (tree(1, 2), none, &large),
-        (tree(1, 3), SHAPE, &Model::new()),
+        (tree(1, 3), SHAPE, &TableModel::new()),
         (tree(2, 4), SHAPE, &large),
         (tree(2, 5), none, &small),
     ]);
@@ -350,7 +350,7 @@ fn slices_share_a_file() {
     assert_eq!(bench.owner.discarded.take(), [FILE]);
 }
 
-fn stream_agrees_but_for_tree(bench: &Bench, table: &Arc<Table>, model: &Model) {
+fn stream_agrees_but_for_tree(bench: &Bench, table: &Arc<TableReader>, model: &TableModel) {
     let storage = Arc::clone(&bench.storage);
     let mut stream = TableStream::new(storage, Arc::default(), Arc::clone(table), 8192).expect("starts");
     let mut items = 0;
@@ -366,13 +366,13 @@ fn stream_agrees_but_for_tree(bench: &Bench, table: &Arc<Table>, model: &Model) 
 #[test]
 fn space_is_bounded() {
     let mut dice = Dice(4);
-    let model: Model = (0..30_000).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
+    let model: TableModel = (0..30_000).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
     let bench = Bench::new();
     let summary = bench.build(&[(TREE, SHAPE, &model)]);
     let ratio = summary.bytes as f64 / summary.slices[0].key_value_bytes as f64;
     assert!(ratio <= 1.06, "{ratio}");
     let bench = Bench::new();
-    let model: Model = (0..5000).map(|_| (dice.bytes(16), Some(vec![7; 1008]))).collect();
+    let model: TableModel = (0..5000).map(|_| (dice.bytes(16), Some(vec![7; 1008]))).collect();
     let summary = bench.build(&[(TREE, SHAPE, &model)]);
     let ratio = summary.bytes as f64 / summary.slices[0].key_value_bytes as f64;
     assert!(ratio <= 1.08, "seven items in 7.5 KiB, and index: {ratio}");
@@ -383,11 +383,11 @@ fn space_is_bounded() {
 fn compressed_tables_are_smaller() {
     let mut dice = Dice(5);
     let word = |n: u64| [&b"alpha beta"[..], b"gamma delt", b"epsilon ze"][n as usize % 3].to_vec();
-    let text: Model = (0..5000u32)
+    let text: TableModel = (0..5000u32)
         .map(|n| (n.to_be_bytes().to_vec(), Some((0..20).flat_map(|_| word(dice.roll(3))).collect())))
         .collect();
-    let noise: Model = (0..5000u32).map(|n| (n.to_be_bytes().to_vec(), Some(dice.bytes(200)))).collect();
-    let bytes = |model: &Model, block_bytes, compression| {
+    let noise: TableModel = (0..5000u32).map(|n| (n.to_be_bytes().to_vec(), Some(dice.bytes(200)))).collect();
+    let bytes = |model: &TableModel, block_bytes, compression| {
         Bench::new().build(&[(TREE, SliceShape { block_bytes, compression, ..SHAPE }, model)]).bytes
     };
     let plain = bytes(&text, 4096, Compression::None);
@@ -451,7 +451,7 @@ fn keys_out_of_order_panic() {
 /// also in several extents.
 #[test]
 fn ranges_are_kept_beside_items() {
-    let model: Model = [(b"k".to_vec(), Some(vec![1; 10])), (b"m".to_vec(), None)].into_iter().collect();
+    let model: TableModel = [(b"k".to_vec(), Some(vec![1; 10])), (b"m".to_vec(), None)].into_iter().collect();
     let many: Vec<[Vec<u8>; 2]> = (0..9000u32)
         .map(|number| {
             [

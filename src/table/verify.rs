@@ -5,7 +5,7 @@ use crate::base::checksum::Context;
 use crate::base::codec::Malformed;
 use crate::base::error::{Error, Result};
 use crate::base::step::{BlockAddress, BlockKind};
-use crate::cache::{BlockRef, Slot};
+use crate::cache::{BlockRef, ReadSlot};
 use crate::format::table::index::IndexPage;
 use crate::format::table::{check_seal, compressed, data, filter};
 
@@ -22,7 +22,7 @@ pub(super) struct Verified {
 ///
 /// # Errors
 /// `Corrupt`, with file and offset.
-pub(crate) fn complete_read(mut slot: Slot, bytes: usize) -> Result<BlockRef> {
+pub(crate) fn complete_read(mut slot: ReadSlot, bytes: usize) -> Result<BlockRef> {
     match check_read(&mut slot, bytes) {
         Ok(()) => Ok(slot.complete()),
         Err(error) => {
@@ -32,7 +32,7 @@ pub(crate) fn complete_read(mut slot: Slot, bytes: usize) -> Result<BlockRef> {
     }
 }
 
-fn check_read(slot: &mut Slot, bytes: usize) -> Result<()> {
+fn check_read(slot: &mut ReadSlot, bytes: usize) -> Result<()> {
     let address = *slot.address();
     if bytes != address.bytes as usize {
         return Err(Error::corrupt(address.file, address.offset, "bytes of a block", address.bytes, bytes));

@@ -1,9 +1,9 @@
 //! One log file being written: the position of the next record.
 //!
 //! A log does no I/O after its creation. Commit is a state machine whose driver writes the bytes that
-//! [`Log::frame`] appends, syncs the file, and writes the page that [`Log::synced`] returns: a slot of the
-//! log, or the witness (the last-synced log position, kept in STORE). The commit leader owns the log; `Send`,
-//! not shared.
+//! [`LogWriter::frame`] appends, syncs the file, and writes the page that [`LogWriter::synced`] returns: a
+//! slot of the log, or the witness (the last-synced log position, kept in STORE). The commit leader owns the
+//! log; `Send`, not shared.
 //!
 //! One round: `let at = log.tail()`; frame any number of batches; write them at `at.bytes`; let `up_to =
 //! log.tail()`; sync the file; `log.synced(up_to)`; write that page and do not wait for it. More batches may
@@ -43,22 +43,22 @@ impl LogIdentity {
 
 /// A saved state of a log, to return to.
 #[derive(Debug)]
-pub(crate) struct Mark(Framer);
+pub(crate) struct LogMark(Framer);
 
 /// The write side of a log.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct LogWriter {
     file: FileName,
     framer: Framer,
 }
 
-impl Log {
+impl LogWriter {
     /// Creates the file, full of zeros, and syncs it. The caller syncs the directory.
     ///
     /// # Errors
     /// `Full` or `Io` of the storage; the incomplete file is removed.
-    pub(crate) fn create(storage: &dyn Storage, identity: &LogIdentity) -> Result<Log> {
-        let mut log = Log::begin(storage, identity);
+    pub(crate) fn create(storage: &dyn Storage, identity: &LogIdentity) -> Result<LogWriter> {
+        let mut log = LogWriter::begin(storage, identity);
         let file = log.file;
         storage.create(file)?;
         let written = storage
@@ -77,8 +77,8 @@ impl Log {
     /// Makes the file from `old`, a log of the same length and path that the manifest no longer names, and
     /// syncs it. The caller syncs the directory. The old records stay in the file but are invalid, because
     /// the uid is new.
-    pub(crate) fn recycle(storage: &dyn Storage, old: FileName, identity: &LogIdentity) -> Result<Log> {
-        let mut log = Log::begin(storage, identity);
+    pub(crate) fn recycle(storage: &dyn Storage, old: FileName, identity: &LogIdentity) -> Result<LogWriter> {
+        let mut log = LogWriter::begin(storage, identity);
         let length = storage.length(old)?.unwrap_or(0);
         if length != identity.bytes || old.path != identity.path {
             return Err(Error::corrupt(
@@ -95,9 +95,9 @@ impl Log {
         Ok(log)
     }
 
-    fn begin(storage: &dyn Storage, identity: &LogIdentity) -> Log {
+    fn begin(storage: &dyn Storage, identity: &LogIdentity) -> LogWriter {
         let framer = Framer::new(identity.header(), identity.bytes, storage.boot_id());
-        Log { file: identity.file(), framer }
+        LogWriter { file: identity.file(), framer }
     }
 
     pub(crate) fn file(&self) -> FileName {
@@ -105,8 +105,8 @@ impl Log {
     }
 
     /// Continues a log that was replayed and made durable; see [`replay`](super::replay).
-    pub(super) fn resume(file: FileName, framer: Framer) -> Log {
-        Log { file, framer }
+    pub(super) fn resume(file: FileName, framer: Framer) -> LogWriter {
+        LogWriter { file, framer }
     }
 
     /// Length of the file.
@@ -137,7 +137,7 @@ impl Log {
     /// Appends one framed batch to `out` and advances the tail.
     ///
     /// # Panics
-    /// If the payload is empty or longer than [`Log::room_bytes`].
+    /// If the payload is empty or longer than [`LogWriter::room_bytes`].
     pub(crate) fn frame(&mut self, first_sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
         self.framer.frame(first_sequence, payload, out);
     }
@@ -148,14 +148,14 @@ impl Log {
     }
 
     /// Saves the state, to return to if the next framed records do not reach the file.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark(self.framer.clone())
+    pub(crate) fn mark(&self) -> LogMark {
+        LogMark(self.framer.clone())
     }
 
     /// Drops the records framed since the mark. Some of their bytes may have reached the file. Before a later
     /// write is acknowledged, either those bytes must be overwritten or the manifest must record the log's
     /// end. Otherwise a replay would take the records for committed.
-    pub(crate) fn rewind(&mut self, mark: Mark) {
+    pub(crate) fn rewind(&mut self, mark: LogMark) {
         self.framer = mark.0;
     }
 
@@ -169,11 +169,11 @@ impl Log {
         }
     }
 
-    /// As [`Log::synced`], for the last sync: the page is always a slot. `has_remains`: behind that end lies
-    /// a failed tail, records that a full disk refused.
-    pub(crate) fn ended(&mut self, up_to: FramePoint, has_remains: bool) -> (FileName, u64, Vec<u8>) {
-        let (offset, page) = match has_remains {
-            true => self.framer.synced_before_remains(up_to),
+    /// As [`LogWriter::synced`], for the last sync: the page is always a slot. `has_failed_tail`: behind that
+    /// end lies a failed tail, records that a full disk refused.
+    pub(crate) fn ended(&mut self, up_to: FramePoint, has_failed_tail: bool) -> (FileName, u64, Vec<u8>) {
+        let (offset, page) = match has_failed_tail {
+            true => self.framer.synced_before_failed_tail(up_to),
             false => self.framer.synced(up_to),
         };
         (self.file, offset, page)

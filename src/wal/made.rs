@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KeyspaceId, PartitionId, TreeId};
 use crate::format::log::{Items, MadePartition};
-use crate::format::manifest::{Change, State};
+use crate::format::manifest::{ManifestChange, ManifestState};
 
 /// See the module.
 #[derive(Clone, Default, Debug)]
@@ -24,7 +24,7 @@ impl MadePartitions {
     /// # Errors
     /// `Corrupt` for a partition that no store creates: its keyspace is not divided by key, its name does not
     /// fit the rule, or another partition has its name or its id.
-    pub(crate) fn note(&mut self, state: &State, file: FileName, items: &Items<'_>) -> Result<()> {
+    pub(crate) fn note(&mut self, state: &ManifestState, file: FileName, items: &Items<'_>) -> Result<()> {
         for MadePartition { tree, name } in items.partitions() {
             let TreeId { keyspace, partition } = tree;
             if partition.0 < state.next_partition {
@@ -61,7 +61,7 @@ impl MadePartitions {
     /// `is_missing`.
     pub(crate) fn check(
         &self,
-        state: &State,
+        state: &ManifestState,
         file: FileName,
         tree: TreeId,
         is_missing: impl FnOnce() -> Result<()>,
@@ -88,7 +88,7 @@ impl MadePartitions {
     }
 
     /// The edits that create the partitions in the manifest state `state`.
-    pub(crate) fn changes(&self, state: &State) -> Vec<Change> {
+    pub(crate) fn changes(&self, state: &ManifestState) -> Vec<ManifestChange> {
         changes_of_made(state.next_keyspace, self.iter())
     }
 }
@@ -97,15 +97,19 @@ impl MadePartitions {
 pub(crate) fn changes_of_made<'m>(
     next_keyspace: u32,
     made: impl Iterator<Item = (TreeId, &'m [u8])>,
-) -> Vec<Change> {
+) -> Vec<ManifestChange> {
     let mut changes = Vec::new();
     let mut next_partition = 0;
     for (tree, name) in made {
         next_partition = next_partition.max(tree.partition.0.saturating_add(1));
-        changes.push(Change::Partition { id: tree.partition, keyspace: tree.keyspace, name: name.into() });
+        changes.push(ManifestChange::Partition {
+            id: tree.partition,
+            keyspace: tree.keyspace,
+            name: name.into(),
+        });
     }
     if next_partition > 0 {
-        changes.insert(0, Change::Ids { next_keyspace, next_partition });
+        changes.insert(0, ManifestChange::Ids { next_keyspace, next_partition });
     }
     changes
 }
@@ -121,15 +125,15 @@ mod tests {
     const KEYSPACE: KeyspaceId = KeyspaceId(1);
 
     /// A keyspace divided by prefixes of two bytes, with one partition; the next id is 7.
-    fn state() -> State {
-        let mut state = State::default();
+    fn state() -> ManifestState {
+        let mut state = ManifestState::default();
         let settings = Vec::new();
         let name = "k".to_owned();
         let changes = [
-            Change::Ids { next_keyspace: 2, next_partition: 7 },
-            Change::Keyspace { id: KEYSPACE, kind: KeyspaceKind::Ordered, name, settings },
-            Change::PartitionRule { keyspace: KEYSPACE, rule: Rule::Prefix(2) },
-            Change::Partition { id: PartitionId(3), keyspace: KEYSPACE, name: b"aa"[..].into() },
+            ManifestChange::Ids { next_keyspace: 2, next_partition: 7 },
+            ManifestChange::Keyspace { id: KEYSPACE, kind: KeyspaceKind::Ordered, name, settings },
+            ManifestChange::PartitionRule { keyspace: KEYSPACE, rule: Rule::Prefix(2) },
+            ManifestChange::Partition { id: PartitionId(3), keyspace: KEYSPACE, name: b"aa"[..].into() },
         ];
         state.apply_edit(&changes).expect("consistent");
         state

@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Mutex};
 use crate::io::reader::{PlainReader, Reader};
-use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
+use crate::io::storage::{DirectoryEntry, LockMode, Storage, StorageCounts};
 
 #[derive(Clone, Default)]
 struct File {
@@ -139,8 +139,8 @@ impl Storage for MemoryStorage {
 
     fn unlock(&self) {}
 
-    fn list(&self) -> Result<Vec<Entry>> {
-        Ok(self.names().into_iter().map(Entry::Ours).collect())
+    fn list(&self) -> Result<Vec<DirectoryEntry>> {
+        Ok(self.names().into_iter().map(DirectoryEntry::Ours).collect())
     }
 
     fn create(&self, file: FileName) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::format::manifest;
 use crate::format::witness::{WITNESS_OFFSET, Witness};
 use crate::io::storage::{Storage, read_start, read_whole, write_zeros};
 
-use super::log::Log;
+use super::log::LogWriter;
 
 /// Zeros are written over leftover records in pieces of this size.
 const ZEROS_BYTES_MAX: u64 = 1 << 20;
@@ -167,8 +167,8 @@ pub(crate) fn replay(
     let header =
         FileHeader { kind: FileKind::Log, store_id: entry.store_id, uid: entry.log.uid, features: 0 };
     let boot_id = storage.boot_id();
-    let (bytes, promise, witness) = (entry.log.bytes, entry.log.promise, entry.witness);
-    let expected = Expected { file, header, bytes, promise, witness, boot_id };
+    let (bytes, recorded_end, witness) = (entry.log.bytes, entry.log.recorded_end, entry.witness);
+    let expected = Expected { file, header, bytes, recorded_end, witness, boot_id };
     expected.check_length()?;
     let mut bytes = read_log(storage, &expected)?;
     let found = scan(&expected, &bytes)?;
@@ -242,11 +242,11 @@ fn missing(
 /// Reads a log whole. If the manifest records its end, reads only up to there, unless bytes that are not zero
 /// follow the end.
 fn read_log(storage: &dyn Storage, expected: &Expected) -> Result<Vec<u8>> {
-    let Some(needed) = expected.promised_bytes() else {
+    let Some(needed) = expected.recorded_bytes() else {
         return read_whole(storage, expected.file, expected.bytes);
     };
     let bytes = read_start(storage, expected.file, expected.bytes, needed)?;
-    let behind = expected.promise.map_or(0, |promise| promise.bytes as usize);
+    let behind = expected.recorded_end.map_or(0, |recorded_end| recorded_end.bytes as usize);
     match bytes.get(behind..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0)) {
         true => Ok(bytes),
         false => read_whole(storage, expected.file, expected.bytes),
@@ -259,7 +259,7 @@ fn read_log(storage: &dyn Storage, expected: &Expected) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// As [`make_durable`].
-pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<Log> {
+pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<LogWriter> {
     let (file, end) = (replayed.file, replayed.end);
     let mut to = end.bytes + replayed.good_behind_bytes;
     let has_written = to > end.bytes || !replayed.unsynced.is_empty();
@@ -282,7 +282,7 @@ pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<Lo
         Ok(()) | Err(Error::Full { .. }) => {}
         Err(error) => return Err(error),
     }
-    Ok(Log::resume(file, replayed.framer))
+    Ok(LogWriter::resume(file, replayed.framer))
 }
 
 /// Makes all replayed records durable: rewrites in place those not known to be durable, syncs, and records
@@ -301,7 +301,7 @@ pub(crate) fn make_durable(storage: &dyn Storage, replayed: &mut Replayed) -> Re
     replayed.unsynced = Vec::new();
     replayed.durable_to = replayed.end.bytes;
     let (offset, page) = if replayed.torn {
-        replayed.framer.synced_before_remains(replayed.end)
+        replayed.framer.synced_before_failed_tail(replayed.end)
     } else {
         replayed.framer.synced(replayed.end)
     };

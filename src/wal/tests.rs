@@ -1,7 +1,7 @@
 //! A log written and read back through a storage: crashes of the process and of the system, recycling, gaps,
 //! damage.
 
-use super::log::{Log, LogIdentity};
+use super::log::{LogIdentity, LogWriter};
 use super::memory::MemoryStorage;
 use super::replay::{After, Chain, LogEntry, Replayed, make_durable, read_witness, replay};
 use crate::base::error::{Error, Result};
@@ -20,8 +20,8 @@ fn identity(number: u64) -> LogIdentity {
     LogIdentity { number, path: 0, uid: 1000 + number, store_id: 77, bytes: BYTES }
 }
 
-fn entry(number: u64, promise: Option<FramePoint>, after: Option<Sequence>) -> LogEntry {
-    let log = manifest::Log { path: 0, uid: 1000 + number, bytes: BYTES, promise };
+fn entry(number: u64, recorded_end: Option<FramePoint>, after: Option<Sequence>) -> LogEntry {
+    let log = manifest::Log { path: 0, uid: 1000 + number, bytes: BYTES, recorded_end };
     let after = after.map_or(After::AtLeast(1000), After::Exactly);
     LogEntry { number, log, store_id: 77, witness: None, after, before: None }
 }
@@ -38,13 +38,13 @@ fn batch(keys: &[&str]) -> Vec<u8> {
 /// A log with the sequence number of its next item.
 struct Writer<'a> {
     storage: &'a MemoryStorage,
-    log: Log,
+    log: LogWriter,
     next: Sequence,
 }
 
 impl<'a> Writer<'a> {
     fn new(storage: &'a MemoryStorage, number: u64, next: Sequence) -> Writer<'a> {
-        let log = Log::create(storage, &identity(number)).expect("room");
+        let log = LogWriter::create(storage, &identity(number)).expect("room");
         if !storage.names().contains(&FileName::STORE) {
             storage.put(FileName::STORE, &[0; STORE_BYTES]);
         }
@@ -127,7 +127,10 @@ fn framing_goes_on_during_a_sync() {
     let (at, mut out) = (writer.log.tail().bytes, Vec::new());
     writer.log.frame(1, &batch(&["a"]), &mut out);
     writer.log.frame(2, &batch(&["b"]), &mut out);
-    assert_eq!(out.len(), Log::record_bytes(batch(&["a"]).len()) + Log::record_bytes(batch(&["b"]).len()));
+    assert_eq!(
+        out.len(),
+        LogWriter::record_bytes(batch(&["a"]).len()) + LogWriter::record_bytes(batch(&["b"]).len())
+    );
     storage.write(writer.log.file(), at, &out).expect("no fault");
     let up_to = writer.log.tail();
     storage.sync(writer.log.file()).expect("no fault");
@@ -198,7 +201,7 @@ fn recycling_forgets() {
     let storage = MemoryStorage::new(5);
     let mut old = Writer::new(&storage, 1, 1);
     old.write(&["old one"]).write(&["old two"]).write(&["old three"]).sync();
-    let log = Log::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
+    let log = LogWriter::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
     assert_eq!(storage.names(), [FileName::STORE, FileName::new(FileKind::Log, 2)]);
     storage.power_cut();
     let (found, replayed) = read(&storage, &entry(2, None, None)).expect("sound");
@@ -208,12 +211,12 @@ fn recycling_forgets() {
     assert_eq!(keys(&storage, &entry(2, None, None)), "new one");
     let longer = LogIdentity { bytes: BYTES + 8, ..identity(3) };
     assert_eq!(
-        corrupt_what(Log::recycle(&storage, writer.log.file(), &longer)),
+        corrupt_what(LogWriter::recycle(&storage, writer.log.file(), &longer)),
         "the length of a log to recycle"
     );
     let elsewhere = LogIdentity { path: 1, ..identity(3) };
     assert_eq!(
-        corrupt_what(Log::recycle(&storage, writer.log.file(), &elsewhere)),
+        corrupt_what(LogWriter::recycle(&storage, writer.log.file(), &elsewhere)),
         "the length of a log to recycle"
     );
 }
@@ -247,7 +250,7 @@ fn remains_of_an_earlier_life_are_no_gap() {
     let storage = MemoryStorage::new(5);
     let mut old = Writer::new(&storage, 1, 1);
     old.write(&["old one", "old two"]).sync();
-    let log = Log::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
+    let log = LogWriter::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
     Writer { storage: &storage, log, next: 3 }.write(&["a"]);
     Writer::new(&storage, 3, 4).write(&["b"]);
     let (_, first) = read(&storage, &entry(2, None, None)).expect("sound");
@@ -432,7 +435,7 @@ fn creation_can_fail_at_every_step() {
     let mut step = 1;
     loop {
         storage.fail_after(Some(step));
-        let made = Log::create(&storage, &identity(1));
+        let made = LogWriter::create(&storage, &identity(1));
         storage.fail_after(None);
         if made.is_ok() {
             break;

@@ -10,7 +10,7 @@ use super::large::note_tree;
 
 /// A batch's items in the log's encoding.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Items {
+pub(crate) struct BatchItems {
     payload: Vec<u8>,
     count: usize,
     /// Number of range tombstones among the items.
@@ -20,7 +20,7 @@ pub(crate) struct Items {
     trees: Vec<TreeId>,
 }
 
-impl Items {
+impl BatchItems {
     /// Adds an item, or refuses it and changes nothing. For a range delete `key` is the start and `value` the
     /// end; the caller ensures that the range is not empty.
     pub(crate) fn push(&mut self, tree: TreeId, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {

@@ -1,14 +1,14 @@
 //! Group commit: a state machine that takes batches through the log into the memtable, in one order for all
 //! keyspaces.
 //!
-//! A commit that finds the [`Front`] (log, generation, sequence) free takes it and leads. The leader frames
-//! its own batch and the queued batches, asks its driver for one append and, if a member needs it, for a
-//! sync. It then inserts all batches, advances the visible sequence, and hands the front to the next commit
+//! A commit that finds the [`WriteLeader`] (log, generation, sequence) free takes it and leads. The leader
+//! frames its own batch and the queued batches, asks its driver for one append and, if a member needs it, for
+//! a sync. It then inserts all batches, advances the visible sequence, and hands the lead to the next commit
 //! in the queue. The other commits wait for their tickets. The machine never writes, syncs, holds a lock
 //! across either, or sleeps: its driver does the I/O and the waiting.
 //!
 //! Invariants:
-//! 1. There is one front; only its holder writes log and memtable.
+//! 1. There is one [`WriteLeader`]; only its holder writes log and memtable.
 //! 2. A batch lies wholly in one record, one log and one generation.
 //! 3. The visible sequence advances only after the append (and the sync, where requested) and after every
 //!    item is in the memtable.
@@ -21,16 +21,16 @@ use std::ops::Deref;
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, ItemKind, Sequence};
 use crate::base::reserve;
-use crate::base::step::Step;
+use crate::base::step::MachineStep;
 use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
-use crate::wal::{Log, Mark};
+use crate::wal::{LogMark, LogWriter};
 
 use super::batch::{self, Keyspaces};
 use super::large::{self, LargeRoom};
 use super::lengths::GROUP_BYTES_MAX;
 use super::writer::{
-    Front, LOGS_MAX, Payload, SEALED_COUNT_MAX, Sealing, Seals, Ticket, TicketState, Until, Writer,
+    LOGS_MAX, Payload, SEALED_COUNT_MAX, Sealing, Seals, Ticket, TicketState, Until, WriteLeader, Writer,
 };
 
 /// Longer payloads do not use [`Commit::start_alone`]: copying them takes the caller's time.
@@ -50,7 +50,7 @@ pub(crate) enum WriteAsk {
 }
 
 /// The next step of a commit; at its end, whether its batch was written.
-pub(crate) type CommitStep = Step<WriteAsk, Result<()>>;
+pub(crate) type CommitStep = MachineStep<WriteAsk, Result<()>>;
 
 /// The input of a commit. Each call of the machine gets the same value.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct CommitOp<'a> {
     /// Items in the log's encoding; empty for a sync or a seal.
     pub(crate) payload: &'a [u8],
     /// The same items, if they can be shared while the commit waits; otherwise a waiting commit copies them.
-    pub(crate) shared: Option<&'a Arc<batch::Items>>,
+    pub(crate) shared: Option<&'a Arc<batch::BatchItems>>,
     pub(crate) items: usize,
     pub(crate) key_value_bytes: usize,
     /// Keyspaces of the batch. If one was dropped, the whole batch is refused. The leader checks this, so
@@ -69,7 +69,7 @@ pub(crate) struct CommitOp<'a> {
     pub(crate) seals: Seals,
     /// The batch has only range tombstones.
     pub(crate) frees: bool,
-    /// The commit queues up even if the front is free, and this event fires when its ticket changes: see
+    /// The commit queues up even if no commit leads, and this event fires when its ticket changes: see
     /// [`Writer::lead_next`].
     pub(crate) queues: Option<&'a Arc<Event>>,
     /// The generation made for a batch that may not fit into any other.
@@ -101,19 +101,19 @@ enum Stage {
     /// Waits for a new log or generation.
     Room,
     /// The append is under way; on a full disk the log returns to the mark.
-    Append { mark: Mark, last_sequence: Sequence },
+    Append { mark: LogMark, last_sequence: Sequence },
     /// The sync is under way: earlier logs first, then the leader's own.
     Sync,
     /// The write of the page that records the log's durable end is under way.
     Slot,
     /// Overwrites the records of an append that a full disk cut short with zeros, so that they are never
-    /// replayed. Holds the error for the refused batches. Without an error the front is to be sealed, and the
-    /// failed tail must go first, because the next log reuses its sequence numbers.
+    /// replayed. Holds the error for the refused batches. Without an error its generation is to be sealed,
+    /// and the failed tail must go first, because the next log reuses its sequence numbers.
     Erase(Option<Error>),
 }
 
 struct Lead {
-    front: Box<Front>,
+    leader: Box<WriteLeader>,
     group: Vec<Arc<Ticket>>,
     stage: Stage,
     /// The batch begins the generation made for it, once its record is written. Not before: a refused batch
@@ -145,11 +145,11 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     pub(crate) fn start(op: &CommitOp<'_>, writer: W) -> (Commit<W>, CommitStep) {
         let mut commit = Commit { writer, role: Role::Fresh, is_alone: false };
         if let Some(error) = commit.writer.latched().cloned() {
-            return (commit, Step::Done(Err(error)));
+            return (commit, MachineStep::Done(Err(error)));
         }
         let delay = commit.writer.delay_ns(op.payload, op.items, op.key_value_bytes);
         if delay > 0 {
-            return (commit, Step::Ask(WriteAsk::Pause { ns: delay }));
+            return (commit, MachineStep::Ask(WriteAsk::Pause { ns: delay }));
         }
         let step = commit.begin(op);
         (commit, step)
@@ -168,20 +168,20 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         {
             return None;
         }
-        let front = {
+        let leader = {
             let mut queue = writer.queue.lock();
-            if queue.waiting.is_empty() { queue.front.take() } else { None }
+            if queue.waiting.is_empty() { queue.leader.take() } else { None }
         }?;
-        let is_erased = front.remains_to == 0 && front.remains_starts.is_empty();
+        let is_erased = leader.failed_tail_to == 0 && leader.failed_tail_starts.is_empty();
         if !is_erased
-            || !front.has_memtable_room(op.items, op.key_value_bytes, op.frees)
-            || !front.has_log_room(op.payload.len(), op.frees)
+            || !leader.has_memtable_room(op.items, op.key_value_bytes, op.frees)
+            || !leader.has_log_room(op.payload.len(), op.frees)
         {
-            writer.hand_over(front);
+            writer.hand_over(leader);
             return None;
         }
         let mut commit = Commit { writer, role: Role::Over, is_alone: true };
-        let step = commit.append(op, front, false);
+        let step = commit.append(op, leader, false);
         Some((commit, step))
     }
 
@@ -198,7 +198,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     /// The bytes of an append.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.role {
-            Role::Leads(lead) => &lead.front.buffer,
+            Role::Leads(lead) => &lead.leader.buffer,
             _ => &[],
         }
     }
@@ -216,7 +216,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         let mut queue = self.writer.queue.lock();
         let mut grant = None;
         // The memory for a large batch is granted already.
-        let may_wait = queue.front.is_none() || op.queues.is_some();
+        let may_wait = queue.leader.is_none() || op.queues.is_some();
         if may_wait && !op.payload.is_empty() && op.room.is_none() {
             // Without the lock, because the reserve takes other locks.
             drop(queue);
@@ -224,20 +224,20 @@ impl<W: Deref<Target = Writer>> Commit<W> {
                 Ok(grant) => Some(grant),
                 Err(seen) => {
                     self.role = Role::Asks(seen);
-                    return Step::Wait;
+                    return MachineStep::Wait;
                 }
             };
             queue = self.writer.queue.lock();
         }
         if op.queues.is_none()
-            && let Some(front) = queue.front.take()
+            && let Some(leader) = queue.leader.take()
         {
             drop(queue);
-            return self.make_room(op, front);
+            return self.make_room(op, leader);
         }
-        // Under the lock: once `close` has taken the front for good, no commit would ever lead this one.
+        // Under the lock: once `close` has taken the lead for good, no commit would ever lead this one.
         if let Some(error) = self.writer.latched() {
-            return Step::Done(Err(error.clone()));
+            return MachineStep::Done(Err(error.clone()));
         }
         let ticket = Arc::new(Ticket {
             payload: op.shared.map_or_else(
@@ -257,7 +257,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         let seen = ticket.moved.seen();
         queue.waiting.push(Arc::clone(&ticket));
         self.role = Role::Follows(ticket, seen);
-        Step::Wait
+        MachineStep::Wait
     }
 
     fn follow(&mut self, op: &CommitOp<'_>, ticket: Arc<Ticket>) -> CommitStep {
@@ -266,107 +266,107 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         match state {
             TicketState::Queued => {
                 self.role = Role::Follows(ticket, seen);
-                Step::Wait
+                MachineStep::Wait
             }
-            TicketState::Done(result) => Step::Done(result),
-            TicketState::Leads(front) => self.make_room(op, front),
+            TicketState::Done(result) => MachineStep::Done(result),
+            TicketState::Leads(leader) => self.make_room(op, leader),
         }
     }
 
     /// Seals or switches logs until the batch fits, then frames the group.
-    fn make_room(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> CommitStep {
+    fn make_room(&mut self, op: &CommitOp<'_>, mut leader: Box<WriteLeader>) -> CommitStep {
         if let Some(error) = self.writer.latched() {
-            return self.give_up(front, Vec::new(), error.clone());
+            return self.give_up(leader, Vec::new(), error.clone());
         }
-        if !front.remains_starts.is_empty() {
-            return self.erase(front, Vec::new(), None);
+        if !leader.failed_tail_starts.is_empty() {
+            return self.erase(leader, Vec::new(), None);
         }
-        if front.holds_large_batch() && front.remains_to == 0 {
-            self.writer.seal_if_ready(&mut front);
+        if leader.holds_large_batch() && leader.failed_tail_to == 0 {
+            self.writer.seal_if_ready(&mut leader);
         }
-        let is_sealed = op.seals == Seals::No || front.is_empty();
-        let fits_memtable = is_sealed && Self::has_memtable_room(op, &front);
-        if fits_memtable && front.has_log_room(op.payload.len(), op.frees) {
-            return self.append(op, front, false);
+        let is_sealed = op.seals == Seals::No || leader.is_empty();
+        let fits_memtable = is_sealed && Self::has_memtable_room(op, &leader);
+        if fits_memtable && leader.has_log_room(op.payload.len(), op.frees) {
+            return self.append(op, leader, false);
         }
-        if op.room.is_some() && self.may_begin_own(op, &front) {
-            return self.append(op, front, true);
+        if op.room.is_some() && self.may_begin_own(op, &leader) {
+            return self.append(op, leader, true);
         }
-        if front.remains_to > 0 {
-            return self.erase(front, Vec::new(), None);
+        if leader.failed_tail_to > 0 {
+            return self.erase(leader, Vec::new(), None);
         }
         let moved = match op.room {
-            _ if fits_memtable => self.writer.switch_log(&mut front, op.payload.len()),
-            Some(_) if front.logs.len() < LOGS_MAX || front.is_empty() => {
-                self.writer.switch_log_to_seal(&mut front, op.payload.len())
+            _ if fits_memtable => self.writer.switch_log(&mut leader, op.payload.len()),
+            Some(_) if leader.logs.len() < LOGS_MAX || leader.is_empty() => {
+                self.writer.switch_log_to_seal(&mut leader, op.payload.len())
             }
             _ => {
-                assert!(!front.is_empty(), "an empty generation has room for any other batch");
-                self.writer.seal(&mut front)
+                assert!(!leader.is_empty(), "an empty generation has room for any other batch");
+                self.writer.seal(&mut leader)
             }
         };
         match moved {
             // The next log may still be too short.
-            Ok(Sealing::Sealed) => self.make_room(op, front),
+            Ok(Sealing::Sealed) => self.make_room(op, leader),
             Ok(Sealing::NoRoom { seen }) => {
                 self.role =
-                    Role::Leads(Lead { front, group: Vec::new(), stage: Stage::Room, begins_own: false });
-                Step::Ask(WriteAsk::Room { seen })
+                    Role::Leads(Lead { leader, group: Vec::new(), stage: Stage::Room, begins_own: false });
+                MachineStep::Ask(WriteAsk::Room { seen })
             }
-            Err(error) => self.give_up(front, Vec::new(), error),
+            Err(error) => self.give_up(leader, Vec::new(), error),
         }
     }
 
-    fn has_memtable_room(op: &CommitOp<'_>, front: &Front) -> bool {
-        front.has_memtable_room(op.items, op.key_value_bytes, op.frees)
-            || op.room.is_some_and(|room| front.has_sorted_room(&room.size))
+    fn has_memtable_room(op: &CommitOp<'_>, leader: &WriteLeader) -> bool {
+        leader.has_memtable_room(op.items, op.key_value_bytes, op.frees)
+            || op.room.is_some_and(|room| leader.has_sorted_room(&room.size))
     }
 
     /// Whether a batch may begin the generation made for it: the log has no records of the present
     /// generation.
-    fn may_begin_own(&self, op: &CommitOp<'_>, front: &Front) -> bool {
-        front.spare.log.is_empty()
-            && front.has_log_room(op.payload.len(), op.frees)
+    fn may_begin_own(&self, op: &CommitOp<'_>, leader: &WriteLeader) -> bool {
+        leader.active.log.is_empty()
+            && leader.has_log_room(op.payload.len(), op.frees)
             && self.writer.sealed_count() < SEALED_COUNT_MAX
     }
 
-    fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>, begins_own: bool) -> CommitStep {
+    fn append(&mut self, op: &CommitOp<'_>, mut leader: Box<WriteLeader>, begins_own: bool) -> CommitStep {
         if let Err(error) = op.keyspaces.check_live() {
-            return self.give_up(front, Vec::new(), error);
+            return self.give_up(leader, Vec::new(), error);
         }
-        let group = if begins_own { Vec::new() } else { self.gather(op, &front) };
-        let (mark, last_sequence) = (front.spare.log.mark(), front.last_sequence);
-        let offset = front.spare.log.tail().bytes;
-        front.buffer.clear();
-        front.starts.clear();
+        let group = if begins_own { Vec::new() } else { self.gather(op, &leader) };
+        let (mark, last_sequence) = (leader.active.log.mark(), leader.last_sequence);
+        let offset = leader.active.log.tail().bytes;
+        leader.buffer.clear();
+        leader.starts.clear();
         let own = (op.payload, op.items);
         let members = std::iter::once(own).chain(group.iter().map(|ticket| (&*ticket.payload, ticket.items)));
         for (payload, count) in members.filter(|(payload, _)| !payload.is_empty()) {
-            let front = &mut *front;
-            if !front.buffer.is_empty() {
-                front.starts.push(offset + front.buffer.len() as u64);
+            let leader = &mut *leader;
+            if !leader.buffer.is_empty() {
+                leader.starts.push(offset + leader.buffer.len() as u64);
             }
-            front.spare.log.frame(front.last_sequence + 1, payload, &mut front.buffer);
-            front.last_sequence += count as u64;
+            leader.active.log.frame(leader.last_sequence + 1, payload, &mut leader.buffer);
+            leader.last_sequence += count as u64;
         }
-        front.count_buffer();
-        front.cover_remains();
-        if front.buffer.is_empty() {
+        leader.count_buffer();
+        leader.cover_failed_tail();
+        if leader.buffer.is_empty() {
             return self.appended(
                 op,
-                Lead { front, group, stage: Stage::Append { mark, last_sequence }, begins_own },
+                Lead { leader, group, stage: Stage::Append { mark, last_sequence }, begins_own },
             );
         }
-        let file = front.spare.log.file();
-        let writeback = front.next_writeback();
-        self.writer.counts.log_bytes.fetch_add(front.buffer.len() as u64, Ordering::Relaxed);
+        let file = leader.active.log.file();
+        let writeback = leader.next_writeback();
+        self.writer.counts.log_bytes.fetch_add(leader.buffer.len() as u64, Ordering::Relaxed);
         self.role =
-            Role::Leads(Lead { front, group, stage: Stage::Append { mark, last_sequence }, begins_own });
-        Step::Ask(WriteAsk::Append { file, offset, writeback })
+            Role::Leads(Lead { leader, group, stage: Stage::Append { mark, last_sequence }, begins_own });
+        MachineStep::Ask(WriteAsk::Append { file, offset, writeback })
     }
 
     /// Takes tickets from the queue that fit beside the leader's own batch.
-    fn gather(&self, op: &CommitOp<'_>, front: &Front) -> Vec<Arc<Ticket>> {
+    fn gather(&self, op: &CommitOp<'_>, leader: &WriteLeader) -> Vec<Arc<Ticket>> {
         if self.is_alone {
             return Vec::new();
         }
@@ -375,7 +375,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             return Vec::new();
         }
         let (mut items, mut bytes) = (op.items, op.key_value_bytes);
-        let mut records = Log::record_bytes(op.payload.len());
+        let mut records = LogWriter::record_bytes(op.payload.len());
         let (mut count, mut frees) = (0, op.frees);
         queue.waiting.retain(|ticket| match ticket.keyspaces.check_live() {
             Ok(()) => true,
@@ -388,9 +388,10 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         for ticket in queue.waiting.iter().take_while(|ticket| ticket.seals == Seals::No) {
             items += ticket.items;
             bytes += ticket.key_value_bytes;
-            records += Log::record_bytes(ticket.payload.len());
+            records += LogWriter::record_bytes(ticket.payload.len());
             frees &= ticket.frees;
-            let has_room = front.has_memtable_room(items, bytes, frees) && front.has_log_room(records, frees);
+            let has_room =
+                leader.has_memtable_room(items, bytes, frees) && leader.has_log_room(records, frees);
             if !has_room || bytes > op.key_value_bytes + GROUP_BYTES_MAX {
                 break;
             }
@@ -402,7 +403,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     fn lead(&mut self, op: &CommitOp<'_>, mut lead: Lead, answer: Result<()>) -> CommitStep {
         // A flush may have synced an earlier log at the same time, and may even have removed it since.
         let is_earlier_durable = matches!(lead.stage, Stage::Sync)
-            && lead.front.earlier.first().is_some_and(|log| log.is_durable.get().is_some());
+            && lead.leader.earlier.first().is_some_and(|log| log.is_durable.get().is_some());
         // Synced records are durable, even if there was no space for the page that records it.
         let is_unsaid = matches!((&lead.stage, &answer), (Stage::Slot, Err(Error::Full { .. })));
         if let Err(error) = answer
@@ -412,27 +413,27 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             return self.fail(lead, error);
         }
         match lead.stage {
-            Stage::Room => self.make_room(op, lead.front),
+            Stage::Room => self.make_room(op, lead.leader),
             Stage::Append { .. } => {
-                lead.front.remains_to = 0;
+                lead.leader.failed_tail_to = 0;
                 self.appended(op, lead)
             }
-            Stage::Sync if lead.front.synced_earlier() => self.sync(op, lead),
+            Stage::Sync if lead.leader.synced_earlier() => self.sync(op, lead),
             Stage::Sync => {
-                let log = &mut lead.front.spare.log;
+                let log = &mut lead.leader.active.log;
                 let (file, offset, page) = log.synced(log.tail());
-                lead.front.buffer.clear();
-                lead.front.buffer.extend_from_slice(&page);
+                lead.leader.buffer.clear();
+                lead.leader.buffer.extend_from_slice(&page);
                 lead.stage = Stage::Slot;
                 self.role = Role::Leads(lead);
-                Step::Ask(WriteAsk::Append { file, offset, writeback: None })
+                MachineStep::Ask(WriteAsk::Append { file, offset, writeback: None })
             }
             Stage::Slot => self.finish(op, lead),
-            Stage::Erase(refused) if !lead.front.erased_remains() => {
-                self.erase(lead.front, lead.group, refused)
+            Stage::Erase(refused) if !lead.leader.erased_failed_tail() => {
+                self.erase(lead.leader, lead.group, refused)
             }
-            Stage::Erase(Some(error)) => self.give_up(lead.front, lead.group, error),
-            Stage::Erase(None) => self.make_room(op, lead.front),
+            Stage::Erase(Some(error)) => self.give_up(lead.leader, lead.group, error),
+            Stage::Erase(None) => self.make_room(op, lead.leader),
         }
     }
 
@@ -443,33 +444,33 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     }
 
     fn sync(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> CommitStep {
-        lead.front.earlier.retain(|log| log.is_durable.get().is_none());
-        let file = match lead.front.earlier.first() {
+        lead.leader.earlier.retain(|log| log.is_durable.get().is_none());
+        let file = match lead.leader.earlier.first() {
             Some(log) => log.file,
-            None if lead.front.spare.log.unsynced_bytes() == 0 => return self.finish(op, lead),
-            None => lead.front.spare.log.file(),
+            None if lead.leader.active.log.unsynced_bytes() == 0 => return self.finish(op, lead),
+            None => lead.leader.active.log.file(),
         };
         lead.stage = Stage::Sync;
         self.role = Role::Leads(lead);
-        Step::Ask(WriteAsk::Sync { file })
+        MachineStep::Ask(WriteAsk::Sync { file })
     }
 
-    /// Makes the group visible, completes its tickets and hands the front over.
+    /// Makes the group visible, completes its tickets and hands the lead over.
     fn finish(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> CommitStep {
-        let front = &mut *lead.front;
+        let leader = &mut *lead.leader;
         let own = (op.payload, op.items, op.key_value_bytes);
         let others = lead.group.iter().map(|ticket| (&*ticket.payload, ticket.items, ticket.key_value_bytes));
         let total: u64 = op.items as u64 + lead.group.iter().map(|ticket| ticket.items as u64).sum::<u64>();
-        let mut sequence = front.last_sequence - total;
+        let mut sequence = leader.last_sequence - total;
         let mut bytes = 0;
         // A sync or a seal is not counted as a batch.
         let (mut batches, mut has_ranges) = (0, false);
         if let Some(room) = op.room.filter(|_| lead.begins_own) {
-            self.writer.begin_own(front, room, sequence);
+            self.writer.begin_own(leader, room, sequence);
         }
         let gaps = self.writer.views.gaps();
-        gaps.begin(front.last_sequence);
-        let is_sorted = op.room.is_some() && !front.spare.inserter.room(op.items, op.key_value_bytes);
+        gaps.begin(leader.last_sequence);
+        let is_sorted = op.room.is_some() && !leader.active.inserter.room(op.items, op.key_value_bytes);
         for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
             bytes += key_value_bytes as u64;
             batches += u64::from(count > 0);
@@ -483,7 +484,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
                 }
                 if !is_sorted {
                     let hash = self.writer.secret.hash_in(item.tree.keyspace, item.key);
-                    front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
+                    leader.active.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
                 }
             }
             if is_sorted {
@@ -492,83 +493,83 @@ impl<W: Deref<Target = Writer>> Commit<W> {
                     "a batch that has room in the order of its keys alone is no group's"
                 );
                 let items = Items::encoded(payload, count as u64);
-                let (inserter, secret) = (&mut front.spare.inserter, &self.writer.secret);
+                let (inserter, secret) = (&mut leader.active.inserter, &self.writer.secret);
                 large::insert_sorted(inserter, secret, items, items_before + 1, |_, _| Ok(true))
                     .expect("all of them are kept");
             }
         }
-        assert!(sequence == front.last_sequence, "a batch holds the items it was announced with");
-        if let Some(grant) = &mut front.memtable_grant {
-            grant.set(front.spare.generation.capacity_bytes() as u64);
+        assert!(sequence == leader.last_sequence, "a batch holds the items it was announced with");
+        if let Some(grant) = &mut leader.memtable_grant {
+            grant.set(leader.active.generation.capacity_bytes() as u64);
         }
-        front.buffer.shrink_to(GROUP_BYTES_MAX);
-        front.count_buffer();
+        leader.buffer.shrink_to(GROUP_BYTES_MAX);
+        leader.count_buffer();
         self.writer.visible.store(sequence, Ordering::Release);
         self.writer.counts.add(batches, total, bytes);
         for ticket in lead.group {
             ticket.set(TicketState::Done(Ok(())));
         }
-        self.writer.hand_over(lead.front);
+        self.writer.hand_over(lead.leader);
         if has_ranges {
             self.writer.want_look_at_ranges();
         }
-        Step::Done(Ok(()))
+        MachineStep::Done(Ok(()))
     }
 
     fn fail(&mut self, lead: Lead, error: Error) -> CommitStep {
-        let Lead { mut front, group, stage, .. } = lead;
+        let Lead { mut leader, group, stage, .. } = lead;
         match (stage, &error) {
             (Stage::Room, _) => {}
             (Stage::Append { mark, last_sequence }, Error::Full { .. }) => {
-                let end = front.spare.log.tail().bytes;
-                front.spare.log.rewind(mark);
-                front.last_sequence = last_sequence;
-                front.written_back = front.written_back.min(front.spare.log.tail().bytes);
-                front.remains_to = front.remains_to.max(end);
-                front.remains_starts = std::mem::take(&mut front.starts);
-                return self.erase(front, group, Some(error));
+                let end = leader.active.log.tail().bytes;
+                leader.active.log.rewind(mark);
+                leader.last_sequence = last_sequence;
+                leader.written_back = leader.written_back.min(leader.active.log.tail().bytes);
+                leader.failed_tail_to = leader.failed_tail_to.max(end);
+                leader.failed_tail_starts = std::mem::take(&mut leader.starts);
+                return self.erase(leader, group, Some(error));
             }
             // The rest of the failed tail stays for the next append: there may be no space for zeros either.
             (Stage::Erase(refused), Error::Full { .. }) => {
-                return self.give_up(front, group, refused.unwrap_or(error));
+                return self.give_up(leader, group, refused.unwrap_or(error));
             }
             _ => self.writer.latch(&error),
         }
-        self.give_up(front, group, error)
+        self.give_up(leader, group, error)
     }
 
     /// Asks for zeros over the last record of the failed tail behind the log's tail.
     fn erase(
         &mut self,
-        mut front: Box<Front>,
+        mut leader: Box<WriteLeader>,
         group: Vec<Arc<Ticket>>,
         refused: Option<Error>,
     ) -> CommitStep {
-        let (offset, file) = (front.erase_remains(), front.spare.log.file());
-        self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(refused), begins_own: false });
-        Step::Ask(WriteAsk::Append { file, offset, writeback: None })
+        let (offset, file) = (leader.erase_failed_tail(), leader.active.log.file());
+        self.role = Role::Leads(Lead { leader, group, stage: Stage::Erase(refused), begins_own: false });
+        MachineStep::Ask(WriteAsk::Append { file, offset, writeback: None })
     }
 
-    fn give_up(&mut self, front: Box<Front>, group: Vec<Arc<Ticket>>, error: Error) -> CommitStep {
+    fn give_up(&mut self, leader: Box<WriteLeader>, group: Vec<Arc<Ticket>>, error: Error) -> CommitStep {
         for ticket in group {
             ticket.set(TicketState::Done(Err(error.clone())));
         }
-        self.writer.hand_over(front);
-        Step::Done(Err(error))
+        self.writer.hand_over(leader);
+        MachineStep::Done(Err(error))
     }
 }
 
 impl<W: Deref<Target = Writer>> Drop for Commit<W> {
-    /// A commit may be dropped half-way: the front must not be lost with it.
+    /// A commit may be dropped half-way: the lead must not be lost with it.
     fn drop(&mut self) {
         match std::mem::replace(&mut self.role, Role::Over) {
             Role::Fresh | Role::Asks(_) | Role::Over => {}
-            Role::Leads(Lead { front, stage: Stage::Room, .. }) => self.writer.hand_over(front),
+            Role::Leads(Lead { leader, stage: Stage::Room, .. }) => self.writer.hand_over(leader),
             Role::Leads(lead) => {
                 // It is unknown how much of the record reached the log.
                 let error = Error::Closed;
                 self.writer.latch(&error);
-                self.give_up(lead.front, lead.group, error);
+                self.give_up(lead.leader, lead.group, error);
             }
             Role::Follows(ticket, _) => self.writer.leave(&ticket),
         }

@@ -22,8 +22,8 @@ use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
-use crate::memtable::{Generation, Position};
-use crate::merge::{Item, Merge, Progress, Source, Stretch};
+use crate::memtable::{Generation, ItemPosition};
+use crate::merge::{Merge, MergeItem, MergeSource, Stretch, TurnProgress};
 use crate::table::{BuiltTable, OpenWith, SliceShape, TableBuilder, TableIdentity};
 
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ pub(crate) enum Tombstones {
 
 /// How a tree is flushed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TreePlan {
+pub(crate) struct TreeFlushPlan {
     pub(crate) slice: SliceShape,
     pub(crate) tombstones: Tombstones,
 }
@@ -83,9 +83,9 @@ pub(crate) struct Flush {
     generations: Vec<Arc<Generation>>,
     secret: HashSecret,
     /// Trees still to be written, the next one last.
-    trees: Vec<(TreeId, TreePlan)>,
+    trees: Vec<(TreeId, TreeFlushPlan)>,
     current: Option<Current>,
-    output: Output,
+    output: FlushFile,
     counts: FlushCounts,
     samples: Vec<(TreeId, Vec<u8>)>,
     /// One item in this many is sampled.
@@ -95,7 +95,7 @@ pub(crate) struct Flush {
 /// The tree being written.
 struct Current {
     tree: TreeId,
-    plan: TreePlan,
+    plan: TreeFlushPlan,
     merge: Merge<GenerationSource>,
     slice: Slice,
     /// Range tombstones to be written.
@@ -117,12 +117,12 @@ impl Flush {
         identity: TableIdentity,
         secret: HashSecret,
         generations: Vec<Arc<Generation>>,
-        plan_of: impl FnMut(TreeId) -> Option<TreePlan>,
+        plan_of: impl FnMut(TreeId) -> Option<TreeFlushPlan>,
     ) -> Flush {
         let ids: BTreeSet<TreeId> = generations.iter().flat_map(|one| one.trees()).collect();
         let mut plan_of = plan_of;
         let trees = ids.into_iter().rev().filter_map(|tree| Some((tree, plan_of(tree)?))).collect();
-        let output = Output::new(storage, identity);
+        let output = FlushFile::new(storage, identity);
         let counts = FlushCounts::default();
         let items: u64 = generations.iter().map(|one| one.items()).sum();
         let sample_every = (items / SAMPLES_COUNT).max(SAMPLE_EVERY_MIN);
@@ -151,13 +151,13 @@ impl Flush {
     /// # Errors
     /// Errors of writing. The flush may then only be dropped; another flush of the same generations may be
     /// made.
-    pub(crate) fn turn(&mut self) -> Result<Progress<FlushOutput>> {
+    pub(crate) fn turn(&mut self) -> Result<TurnProgress<FlushOutput>> {
         let mut left_bytes = TURN_BYTES;
         while left_bytes > 0 {
             let Some(current) = &mut self.current else {
                 match self.trees.pop() {
                     Some((tree, plan)) => self.current = Some(self.begin(tree, plan)),
-                    None => return self.finish().map(Progress::Done),
+                    None => return self.finish().map(TurnProgress::Done),
                 }
                 continue;
             };
@@ -186,10 +186,10 @@ impl Flush {
             left_bytes = left_bytes.saturating_sub(cost_bytes);
             current.merge.advance()?;
         }
-        Ok(Progress::More)
+        Ok(TurnProgress::More)
     }
 
-    fn begin(&self, tree: TreeId, plan: TreePlan) -> Current {
+    fn begin(&self, tree: TreeId, plan: TreeFlushPlan) -> Current {
         let sources: Vec<GenerationSource> =
             self.generations.iter().map(|one| GenerationSource::new(one, tree, SEQUENCE_MAX)).collect();
         let firsts = sources.iter().filter_map(|source| Some(source.item()?.key));
@@ -236,7 +236,7 @@ impl Flush {
 
 /// The file being written, made with its first item. If its builder is dropped before it is finished, it
 /// removes the file.
-pub(super) struct Output {
+pub(super) struct FlushFile {
     storage: Arc<dyn Storage>,
     identity: TableIdentity,
     memory_bytes: usize,
@@ -244,9 +244,9 @@ pub(super) struct Output {
     builder: Option<TableBuilder>,
 }
 
-impl Output {
-    pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Output {
-        Output { storage, identity, memory_bytes: usize::MAX, opening: None, builder: None }
+impl FlushFile {
+    pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> FlushFile {
+        FlushFile { storage, identity, memory_bytes: usize::MAX, opening: None, builder: None }
     }
 
     pub(super) fn set_memory_bytes(&mut self, bytes: usize) {
@@ -296,7 +296,7 @@ pub(crate) struct GenerationSource {
     generation: Arc<Generation>,
     tree: TreeId,
     bound: Sequence,
-    position: Option<Position>,
+    position: Option<ItemPosition>,
 }
 
 impl GenerationSource {
@@ -311,11 +311,11 @@ impl GenerationSource {
     }
 }
 
-impl Source for GenerationSource {
+impl MergeSource for GenerationSource {
     #[inline]
-    fn item(&self) -> Option<Item<'_>> {
+    fn item(&self) -> Option<MergeItem<'_>> {
         let item = self.generation.item(self.position?);
-        Some(Item { key: item.key, kind: item.kind, value: item.value })
+        Some(MergeItem { key: item.key, kind: item.kind, value: item.value })
     }
 
     fn advance(&mut self) -> Result<()> {

@@ -30,11 +30,11 @@ use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
-use crate::memtable::{Generation, MemItem, Position, VersionId};
-use crate::merge::Progress;
+use crate::memtable::{Generation, ItemPosition, MemItem, VersionId};
+use crate::merge::TurnProgress;
 use crate::table::{SliceShape, TableIdentity, TableSummary};
 
-use super::flush::{ITEM_COST_BYTES, Output, TURN_BYTES};
+use super::flush::{FlushFile, ITEM_COST_BYTES, TURN_BYTES};
 
 /// Keyspace of all slices of the file; each slice is a partition of it.
 const NUMBERED: KeyspaceId = KeyspaceId(1);
@@ -148,7 +148,7 @@ struct LayersSource {
 
 /// The file being written.
 struct LayersFile {
-    output: Output,
+    output: FlushFile,
     slices: Vec<(TreeId, Layer)>,
     /// Whether the slice of the present layer has begun.
     is_begun: bool,
@@ -174,7 +174,7 @@ struct Version {
 
 enum Stage {
     /// The pass over the keys, at this position, which writes the base.
-    Base(Option<Position>),
+    Base(Option<ItemPosition>),
     /// The groups of this level are next, from this interval on.
     Level(u32, u32),
     /// The versions of a group.
@@ -208,7 +208,8 @@ impl LayersFlush {
         for (tree, one) in generation.range_tombstones() {
             tombstones.entry(tree).or_default().push(one);
         }
-        let file = LayersFile { output: Output::new(storage, identity), slices: Vec::new(), is_begun: false };
+        let file =
+            LayersFile { output: FlushFile::new(storage, identity), slices: Vec::new(), is_begun: false };
         let source = LayersSource { generation, layers, secret };
         LayersFlush { source, trees, tombstones, current: None, file }
     }
@@ -229,7 +230,7 @@ impl LayersFlush {
     ///
     /// # Errors
     /// Errors of writing. The flush may then only be dropped.
-    pub(crate) fn turn(&mut self) -> Result<Progress<LayersOutput>> {
+    pub(crate) fn turn(&mut self) -> Result<TurnProgress<LayersOutput>> {
         let mut left_bytes = TURN_BYTES;
         while left_bytes > 0 {
             let Some(current) = &mut self.current else {
@@ -237,7 +238,7 @@ impl LayersFlush {
                     let built = self.file.output.finish()?;
                     let (table, slices) =
                         (built.map(|built| built.summary), std::mem::take(&mut self.file.slices));
-                    return Ok(Progress::Done(LayersOutput { table, slices }));
+                    return Ok(TurnProgress::Done(LayersOutput { table, slices }));
                 };
                 let tombstones = self.tombstones.remove(&tree).unwrap_or_default();
                 self.current = Some(TreeLayers::begin(&self.source, tree, shape, tombstones));
@@ -248,7 +249,7 @@ impl LayersFlush {
                 None => self.current = None,
             }
         }
-        Ok(Progress::More)
+        Ok(TurnProgress::More)
     }
 }
 

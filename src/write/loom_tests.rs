@@ -7,7 +7,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
 use crate::base::reserve::Reserve;
-use crate::base::step::Step;
+use crate::base::step::MachineStep;
 use crate::base::sync::{Arc, Event, explore};
 use crate::format::frames::RECORDS_FROM;
 use crate::io::sim::SimDisk;
@@ -15,12 +15,12 @@ use crate::io::storage::Storage;
 use crate::levels::version::Version;
 use crate::levels::view::{View, Views};
 use crate::memtable;
-use crate::wal::{Log, LogIdentity};
+use crate::wal::{LogIdentity, LogWriter};
 
-use super::batch::{Items, Keyspaces};
+use super::batch::{BatchItems, Keyspaces};
 use super::commit::{Commit, CommitOp};
 use super::lengths::LogLengths;
-use super::writer::{Resumed, Seals, Spare, Until, Writer};
+use super::writer::{MemtableAndLog, Resumed, Seals, Until, Writer};
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 const GENERATION_BYTES: usize = 4096;
@@ -37,7 +37,7 @@ impl World {
         disk.create_directory().expect("no fault");
         let identity =
             LogIdentity { number: 1, path: 0, uid: 101, store_id: 7, bytes: RECORDS_FROM + (16 << 10) };
-        let log = Log::create(&*disk, &identity).expect("room");
+        let log = LogWriter::create(&*disk, &identity).expect("room");
         let region = Region::heap(GENERATION_BYTES).expect("small allocation");
         let (generation, inserter) = memtable::generation(region);
         let epoch = Epoch::new();
@@ -45,8 +45,8 @@ impl World {
         let views = Arc::new(Views::new(&epoch, view));
         let secret = HashSecret::expand([1; 16]);
         let changed = Arc::new(Event::new());
-        let spare = Spare { log, generation, inserter };
-        let resumed = Resumed { spare, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
+        let active = MemtableAndLog { log, generation, inserter };
+        let resumed = Resumed { active, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
         let lengths = LogLengths { least: identity.bytes, most: identity.bytes };
         let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, (changed, Reserve::alone()));
         Arc::new(World { writer, views, epoch })
@@ -54,7 +54,7 @@ impl World {
 
     /// Commits one item, to the end.
     fn put(&self, key: &[u8], until: Until) -> Result<()> {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         items.push(TREE, ItemKind::Put, key, b"").expect("small");
         let op = CommitOp {
             frees: false,
@@ -71,12 +71,12 @@ impl World {
         let (mut commit, mut step) = Commit::start(&op, &self.writer);
         loop {
             match step {
-                Step::Done(result) => return result,
-                Step::Wait => {
+                MachineStep::Done(result) => return result,
+                MachineStep::Wait => {
                     let (event, seen) = commit.waits_for().expect("only followers wait");
                     event.block(seen, None);
                 }
-                Step::Ask(_) | Step::Touch => {}
+                MachineStep::Ask(_) | MachineStep::Touch => {}
             }
             step = commit.resume(&op, Ok(()));
         }

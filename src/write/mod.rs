@@ -8,7 +8,6 @@ pub(crate) mod awaited;
 pub(crate) mod batch;
 pub(crate) mod commit;
 pub(crate) mod flush;
-mod front;
 pub(crate) mod hold;
 pub(crate) mod large;
 pub(crate) mod layers;
@@ -16,6 +15,7 @@ pub(crate) mod lengths;
 pub(crate) mod pace;
 mod standby;
 mod ticket;
+mod write_leader;
 pub(crate) mod writer;
 
 #[cfg(all(loom, test))]

@@ -3,11 +3,11 @@
 use crate::base::reserve::Grant;
 use crate::base::sync::Arc;
 use crate::memtable::{Generation, Inserter};
-use crate::wal::Log;
+use crate::wal::LogWriter;
 
 /// A log and a generation.
-pub(crate) struct Spare {
-    pub(crate) log: Log,
+pub(crate) struct MemtableAndLog {
+    pub(crate) log: LogWriter,
     pub(crate) generation: Arc<Generation>,
     pub(crate) inserter: Inserter,
 }

@@ -1,4 +1,4 @@
-//! A queued commit: its batch, the grant for its memory, its state, and the hand-over of the front to it.
+//! A queued commit: its batch, the grant for its memory, its state, and the hand-over of the lead to it.
 
 use std::ops::Deref;
 
@@ -6,8 +6,8 @@ use crate::base::error::Result;
 use crate::base::reserve::Grant;
 use crate::base::sync::{Arc, Event, Mutex, Ordering};
 
-use super::batch::{Items, Keyspaces};
-use super::writer::{Front, Seals, Until, Writer};
+use super::batch::{BatchItems, Keyspaces};
+use super::writer::{Seals, Until, WriteLeader, Writer};
 
 pub(super) struct Ticket {
     pub(super) payload: Payload,
@@ -27,7 +27,7 @@ pub(super) struct Ticket {
 /// A queued batch.
 pub(super) enum Payload {
     Own(Vec<u8>),
-    Shared(Arc<Items>),
+    Shared(Arc<BatchItems>),
 }
 
 impl Deref for Payload {
@@ -43,7 +43,7 @@ impl Deref for Payload {
 
 pub(super) enum TicketState {
     Queued,
-    Leads(Box<Front>),
+    Leads(Box<WriteLeader>),
     Done(Result<()>),
 }
 
@@ -60,37 +60,37 @@ impl Ticket {
 }
 
 impl Writer {
-    /// Removes a ticket from the queue. If it already has the front, hands the front over.
+    /// Removes a ticket from the queue. If it already has the lead, hands the lead over.
     pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
         let mut queue = self.queue.lock();
         queue.waiting.retain(|one| !Arc::ptr_eq(one, ticket));
         let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
         drop(queue);
-        if let TicketState::Leads(front) = state {
-            self.hand_over(front);
+        if let TicketState::Leads(leader) = state {
+            self.hand_over(leader);
         }
     }
 
-    /// Makes the first in the queue lead, if the front is free: for commits that queued up without checking
-    /// the front.
+    /// Makes the first in the queue lead, if no commit leads: for commits that queued up without checking
+    /// the lead.
     pub(crate) fn lead_next(&self) {
         let mut queue = self.queue.lock();
         if queue.waiting.is_empty() {
             return;
         }
-        let front = queue.front.take();
+        let leader = queue.leader.take();
         drop(queue);
-        if let Some(front) = front {
-            self.hand_over(front);
+        if let Some(leader) = leader {
+            self.hand_over(leader);
         }
     }
 
-    /// Hands the front to the next in the queue, or leaves it for the next commit.
-    pub(super) fn hand_over(&self, front: Box<Front>) {
+    /// Hands the lead to the next in the queue, or leaves it for the next commit.
+    pub(super) fn hand_over(&self, leader: Box<WriteLeader>) {
         let mut queue = self.queue.lock();
-        let is_news = self.want_ahead(&mut queue, &front) || front.holds_large_batch();
+        let is_news = self.want_ahead(&mut queue, &leader) || leader.holds_large_batch();
         if queue.waiting.is_empty() {
-            queue.front = Some(front);
+            queue.leader = Some(leader);
             drop(queue);
             if is_news || self.is_closing.load(Ordering::SeqCst) {
                 self.changed.notify();
@@ -98,8 +98,9 @@ impl Writer {
             return;
         }
         let next = queue.waiting.remove(0);
-        // Under the lock: a commit that gives up its ticket finds it in the queue, or finds the front in it.
-        *next.state.lock() = TicketState::Leads(front);
+        // Under the lock: a commit that gives up its ticket finds it in the queue, or finds the write leader
+        // in it.
+        *next.state.lock() = TicketState::Leads(leader);
         drop(queue);
         next.moved.notify();
         if is_news {

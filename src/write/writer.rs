@@ -1,8 +1,8 @@
-//! State shared by all commits of a store: the queue of tickets, the front, the latch, the visible sequence,
-//! and the sealed generations that wait for their flush.
+//! State shared by all commits of a store: the queue of tickets, the write leader, the latch, the visible
+//! sequence, and the sealed generations that wait for their flush.
 //!
-//! The steps of a commit are in `commit`. Background work supplies spares and takes sealed generations. Locks
-//! are held for a few instructions, never across I/O.
+//! The steps of a commit are in `commit`. Background work supplies standby logs and generations, and takes
+//! sealed generations. Locks are held for a few instructions, never across I/O.
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
@@ -12,15 +12,15 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard, On
 use crate::format::frames::FramePoint;
 use crate::levels::view::Views;
 use crate::memtable::Generation;
-use crate::wal::Log;
+use crate::wal::LogWriter;
 
 use super::awaited::AwaitedMemory;
-pub(super) use super::front::Front;
 use super::large::LargeRoom;
-use super::lengths::{LogLengths, Wants};
+use super::lengths::{LogLengths, StandbyRequests};
 use super::pace::Pressures;
-pub(crate) use super::standby::{Spare, StandbyMemtable};
+pub(crate) use super::standby::{MemtableAndLog, StandbyMemtable};
 pub(super) use super::ticket::{Payload, Ticket, TicketState};
+pub(super) use super::write_leader::WriteLeader;
 
 /// Durability at which a commit is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,12 +54,12 @@ pub(crate) struct SealedLog {
     pub(crate) bytes: u64,
     pub(crate) is_durable: OnceLock<()>,
     /// The manifest records the log's end.
-    pub(crate) is_promised: AtomicBool,
+    pub(crate) has_recorded_end: AtomicBool,
 }
 
 /// A generation that takes no more writes, and the logs that hold its items.
 #[derive(Debug)]
-pub(crate) struct Sealed {
+pub(crate) struct SealedGeneration {
     pub(crate) generation: Arc<Generation>,
     pub(crate) logs: Vec<Arc<SealedLog>>,
     /// Last sequence given out when it was sealed.
@@ -102,9 +102,10 @@ pub(crate) struct WriteCounts {
 
 /// State shared by all commits of a store.
 pub(crate) struct Writer {
-    pub(super) queue: Mutex<Queue>,
+    pub(super) queue: Mutex<WriteQueue>,
     pub(super) visible: AtomicU64,
-    /// Fires when a spare is ready, a generation is sealed or flushed, or background work fails.
+    /// Fires when a standby log or generation is ready, a generation is sealed or flushed, or background work
+    /// fails.
     pub(crate) changed: Arc<Event>,
     pub(super) latch: OnceLock<Error>,
     pub(super) is_closing: AtomicBool,
@@ -122,26 +123,26 @@ pub(crate) struct Writer {
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
-    pub(super) front: Option<Box<Front>>,
+pub(super) struct WriteQueue {
+    pub(super) leader: Option<Box<WriteLeader>>,
     pub(super) waiting: Vec<Arc<Ticket>>,
-    pub(super) standby_log: Option<Log>,
+    pub(super) standby_log: Option<LogWriter>,
     pub(super) standby_memtable: Option<StandbyMemtable>,
-    pub(super) wants: Wants,
-    pub(super) sealed: Vec<Arc<Sealed>>,
+    pub(super) requests: StandbyRequests,
+    pub(super) sealed: Vec<Arc<SealedGeneration>>,
     /// Reason why no room can be made, while that lasts.
     pub(super) stuck: Option<Error>,
 }
 
 /// State from which a writer continues after open.
 pub(crate) struct Resumed {
-    pub(crate) spare: Spare,
+    pub(crate) active: MemtableAndLog,
     /// Earlier logs of that generation.
     pub(crate) logs: Vec<Arc<SealedLog>>,
     /// The last sequence given out.
     pub(crate) last_sequence: Sequence,
     /// Generations that wait for their flush.
-    pub(crate) sealed: Vec<Arc<Sealed>>,
+    pub(crate) sealed: Vec<Arc<SealedGeneration>>,
 }
 
 impl Writer {
@@ -152,16 +153,16 @@ impl Writer {
         lengths: LogLengths,
         (changed, reserve): (Arc<Event>, Arc<Reserve>),
     ) -> Writer {
-        let Resumed { spare, logs, last_sequence, sealed } = resumed;
-        let front = Box::new(Front { logs, ..Front::new(spare, last_sequence, &reserve) });
-        let queue = Queue { front: Some(front), sealed, ..Queue::default() };
+        let Resumed { active, logs, last_sequence, sealed } = resumed;
+        let leader = Box::new(WriteLeader { logs, ..WriteLeader::new(active, last_sequence, &reserve) });
+        let queue = WriteQueue { leader: Some(leader), sealed, ..WriteQueue::default() };
         Writer::with_queue(views, secret, queue, last_sequence, (lengths, changed, reserve))
     }
 
     fn with_queue(
         views: Arc<Views>,
         secret: HashSecret,
-        queue: Queue,
+        queue: WriteQueue,
         last_sequence: Sequence,
         (lengths, changed, reserve): (LogLengths, Arc<Event>, Arc<Reserve>),
     ) -> Writer {
@@ -190,7 +191,7 @@ impl Writer {
         reserve: Arc<Reserve>,
     ) -> Writer {
         let none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()), reserve);
-        let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, none);
+        let writer = Writer::with_queue(views, secret, WriteQueue::default(), last_sequence, none);
         // No other error can have been set yet.
         let _ = writer.latch.set(Error::ReadOnly);
         writer
@@ -204,28 +205,28 @@ impl Writer {
         self.changed.notify();
     }
 
-    /// Takes the front for good; `None` while a commit still leads. `changed` fires when it no longer does.
+    /// Takes the lead for good; `None` while a commit still leads. `changed` fires when it no longer does.
     ///
     /// Returns the ends of the durable logs, to be recorded.
     pub(crate) fn try_close(&self) -> Option<Ends> {
         let mut queue = self.queue.lock();
         let is_read_only = matches!(self.latch.get(), Some(Error::ReadOnly));
-        let front = queue.front.take();
-        if front.is_none() && !is_read_only {
+        let leader = queue.leader.take();
+        if leader.is_none() && !is_read_only {
             return None;
         }
         queue.standby_memtable = None;
         let standby = queue.standby_log.take().map(|log| log.file());
         let is_told = |log: &&Arc<SealedLog>| {
-            log.is_durable.get().is_some() && !log.is_promised.load(Ordering::Acquire)
+            log.is_durable.get().is_some() && !log.has_recorded_end.load(Ordering::Acquire)
         };
-        let earlier = front.iter().flat_map(|front| &front.logs);
+        let earlier = leader.iter().flat_map(|leader| &leader.logs);
         let sealed = queue.sealed.iter().flat_map(|sealed| &sealed.logs).chain(earlier).filter(is_told);
         let mut ends = Ends { logs: sealed.map(|log| (log.file, log.end)).collect(), slot: None, standby };
-        if let Some(mut front) = front.filter(|front| front.spare.log.unsynced_bytes() == 0) {
-            let (log, remains_to) = (&mut front.spare.log, front.remains_to);
+        if let Some(mut leader) = leader.filter(|leader| leader.active.log.unsynced_bytes() == 0) {
+            let (log, failed_tail_to) = (&mut leader.active.log, leader.failed_tail_to);
             ends.logs.push((log.file(), log.tail()));
-            ends.slot = Some(log.ended(log.tail(), remains_to > log.tail().bytes));
+            ends.slot = Some(log.ended(log.tail(), failed_tail_to > log.tail().bytes));
         }
         Some(ends)
     }
@@ -265,22 +266,22 @@ impl Writer {
     }
 
     /// The log and the generation to be made ready now.
-    pub(crate) fn wants(&self) -> Wants {
+    pub(crate) fn requests(&self) -> StandbyRequests {
         let queue = self.queue.lock();
-        let memtable = queue.wants.memtable && queue.sealed.len() < SEALED_COUNT_MAX;
-        Wants { memtable, ..queue.wants }
+        let memtable = queue.requests.memtable && queue.sealed.len() < SEALED_COUNT_MAX;
+        StandbyRequests { memtable, ..queue.requests }
     }
 
     /// The standby log's file, and whether a standby generation is ready.
     pub(crate) fn standby(&self) -> (Option<FileName>, bool) {
         let queue = self.queue.lock();
-        (queue.standby_log.as_ref().map(Log::file), queue.standby_memtable.is_some())
+        (queue.standby_log.as_ref().map(LogWriter::file), queue.standby_memtable.is_some())
     }
 
     /// Gives the leader a standby log.
-    pub(crate) fn put_standby_log(&self, log: Log) {
+    pub(crate) fn put_standby_log(&self, log: LogWriter) {
         let mut queue = self.queue.lock();
-        queue.wants.log = None;
+        queue.requests.log = None;
         queue.standby_log = Some(log);
         drop(queue);
         self.changed.notify();
@@ -289,14 +290,14 @@ impl Writer {
     /// Gives the leader a standby generation.
     pub(crate) fn put_standby_memtable(&self, standby: StandbyMemtable) {
         let mut queue = self.queue.lock();
-        queue.wants.memtable = false;
+        queue.requests.memtable = false;
         queue.standby_memtable = Some(standby);
         drop(queue);
         self.changed.notify();
     }
 
     /// The oldest generation that waits for its flush.
-    pub(crate) fn oldest_sealed(&self) -> Option<Arc<Sealed>> {
+    pub(crate) fn oldest_sealed(&self) -> Option<Arc<SealedGeneration>> {
         self.queue.lock().sealed.first().cloned()
     }
 
@@ -304,58 +305,58 @@ impl Writer {
     /// log and a generation are ready; `false` otherwise.
     pub(crate) fn try_seal(&self) -> bool {
         let mut queue = self.queue.lock();
-        let ready = queue.front.take_if(|front| !front.is_empty() && front.remains_to == 0);
-        let Some(mut front) = ready else {
+        let ready = queue.leader.take_if(|leader| !leader.is_empty() && leader.failed_tail_to == 0);
+        let Some(mut leader) = ready else {
             return false;
         };
-        let next = self.seal_in(&mut queue, &mut front);
+        let next = self.seal_in(&mut queue, &mut leader);
         match next {
             Some(next) => {
                 drop(queue);
                 self.begin_generation(next);
-                self.hand_over(front);
+                self.hand_over(leader);
                 true
             }
             None => {
-                queue.front = Some(front);
+                queue.leader = Some(leader);
                 false
             }
         }
     }
 
-    /// Seals the front's generation and continues with the standby log and generation. `None` if one of them
+    /// Seals the leader's generation and continues with the standby log and generation. `None` if one of them
     /// is missing, which is then requested, or if too many generations are sealed.
-    fn seal_in(&self, queue: &mut Queue, front: &mut Front) -> Option<Arc<Generation>> {
+    fn seal_in(&self, queue: &mut WriteQueue, leader: &mut WriteLeader) -> Option<Arc<Generation>> {
         if queue.standby_log.is_none() {
-            queue.wants.log.get_or_insert(self.lengths.next(&front.spare.log, 0));
+            queue.requests.log.get_or_insert(self.lengths.next(&leader.active.log, 0));
         }
-        queue.wants.memtable |= queue.standby_memtable.is_none();
+        queue.requests.memtable |= queue.standby_memtable.is_none();
         if queue.sealed.len() >= SEALED_COUNT_MAX || queue.standby_memtable.is_none() {
             return None;
         }
         let log = queue.standby_log.take()?;
         let memtable = queue.standby_memtable.take().expect("asked for above, under the same lock");
         let next = Arc::clone(&memtable.generation);
-        queue.sealed.push(front.seal(log, memtable));
+        queue.sealed.push(leader.seal(log, memtable));
         Some(next)
     }
 
-    /// Seals the front's generation and continues with `next`, without a limit of sealed generations.
-    pub(super) fn seal_into(&self, front: &mut Front, next: Spare) {
-        let Spare { log, generation, inserter } = next;
+    /// Seals the leader's generation and continues with `next`, without a limit of sealed generations.
+    pub(super) fn seal_into(&self, leader: &mut WriteLeader, next: MemtableAndLog) {
+        let MemtableAndLog { log, generation, inserter } = next;
         let memtable = StandbyMemtable { generation: Arc::clone(&generation), inserter, grant: None };
-        self.queue.lock().sealed.push(front.seal(log, memtable));
+        self.queue.lock().sealed.push(leader.seal(log, memtable));
         self.begin_generation(generation);
     }
 
     /// Continues with `next`, after all generations were flushed and their logs and the standby log are gone.
-    pub(super) fn restart(&self, front: &mut Front, next: Spare) {
+    pub(super) fn restart(&self, leader: &mut WriteLeader, next: MemtableAndLog) {
         let generation = Arc::clone(&next.generation);
-        *front = Front::new(next, front.last_sequence, &self.reserve);
+        *leader = WriteLeader::new(next, leader.last_sequence, &self.reserve);
         let mut queue = self.queue.lock();
         queue.sealed.clear();
         queue.standby_log = None;
-        queue.wants.log = None;
+        queue.requests.log = None;
         drop(queue);
         self.begin_generation(generation);
     }
@@ -371,13 +372,14 @@ impl Writer {
 
     /// Whether no sealed generation holds a write up to `last`.
     pub(crate) fn has_flushed(&self, last: Sequence) -> bool {
-        let is_after =
-            |sealed: &Arc<Sealed>| sealed.generation.sequences().is_none_or(|(first, _)| first > last);
+        let is_after = |sealed: &Arc<SealedGeneration>| {
+            sealed.generation.sequences().is_none_or(|(first, _)| first > last)
+        };
         self.queue.lock().sealed.iter().all(is_after)
     }
 
     /// Notes that a generation's items are in tables.
-    pub(crate) fn flushed(&self, sealed: &Arc<Sealed>) {
+    pub(crate) fn flushed(&self, sealed: &Arc<SealedGeneration>) {
         // Released before the notification: a woken commit may wait for that memory.
         drop(sealed.grant.lock().take());
         self.queue.lock().sealed.retain(|one| !Arc::ptr_eq(one, sealed));
@@ -386,7 +388,7 @@ impl Writer {
 
     /// Whether the active generation holds a large batch and is to be sealed.
     pub(crate) fn holds_large_batch(&self) -> bool {
-        self.queue.lock().front.as_ref().is_some_and(|front| front.holds_large_batch())
+        self.queue.lock().leader.as_ref().is_some_and(|leader| leader.holds_large_batch())
     }
 
     /// Reason why no room can be made, while that lasts.
@@ -416,46 +418,50 @@ impl Writer {
 
     /// Continues with a fresh log and generation, if they are ready; an error says why none can be made. The
     /// caller has erased the log's failed tail.
-    pub(super) fn seal(&self, front: &mut Front) -> Result<Sealing> {
+    pub(super) fn seal(&self, leader: &mut WriteLeader) -> Result<Sealing> {
         let seen = self.changed.seen();
         let mut queue = self.queue.lock();
-        let wants = queue.wants;
-        if let Some(next) = self.seal_in(&mut queue, front) {
+        let requests = queue.requests;
+        if let Some(next) = self.seal_in(&mut queue, leader) {
             drop(queue);
             self.begin_generation(next);
             return Ok(Sealing::Sealed);
         }
-        self.no_room(queue, wants, seen)
+        self.no_room(queue, requests, seen)
     }
 
     /// Continues with a fresh log, while one more generation may be sealed. The payload may need a still
     /// longer log.
-    pub(super) fn switch_log_to_seal(&self, front: &mut Front, payload_bytes: usize) -> Result<Sealing> {
+    pub(super) fn switch_log_to_seal(
+        &self,
+        leader: &mut WriteLeader,
+        payload_bytes: usize,
+    ) -> Result<Sealing> {
         let seen = self.changed.seen();
         let queue = self.queue.lock();
         if queue.sealed.len() >= SEALED_COUNT_MAX {
-            let wants = queue.wants;
-            return self.no_room(queue, wants, seen);
+            let requests = queue.requests;
+            return self.no_room(queue, requests, seen);
         }
         drop(queue);
-        self.switch_log(front, payload_bytes)
+        self.switch_log(leader, payload_bytes)
     }
 
-    /// Seals the front's generation and continues with the one made for a large batch. The present log holds
+    /// Seals the leader's generation and continues with the one made for a large batch. The present log holds
     /// nothing but that batch, whose sequences come after `last_sequence`.
-    pub(super) fn begin_own(&self, front: &mut Front, room: &LargeRoom, last_sequence: Sequence) {
+    pub(super) fn begin_own(&self, leader: &mut WriteLeader, room: &LargeRoom, last_sequence: Sequence) {
         let memtable = room.take();
         let next = Arc::clone(&memtable.generation);
-        self.queue.lock().sealed.push(front.seal_before(memtable, last_sequence));
+        self.queue.lock().sealed.push(leader.seal_before(memtable, last_sequence));
         self.begin_generation(next);
     }
 
-    /// Seals the front's generation if a standby log and generation are ready; otherwise requests them.
-    pub(super) fn seal_if_ready(&self, front: &mut Front) {
+    /// Seals the leader's generation if a standby log and generation are ready; otherwise requests them.
+    pub(super) fn seal_if_ready(&self, leader: &mut WriteLeader) {
         let mut queue = self.queue.lock();
-        let wants = queue.wants;
-        let next = self.seal_in(&mut queue, front);
-        let is_news = queue.wants != wants;
+        let requests = queue.requests;
+        let next = self.seal_in(&mut queue, leader);
+        let is_news = queue.requests != requests;
         drop(queue);
         match next {
             Some(next) => self.begin_generation(next),
@@ -466,25 +472,30 @@ impl Writer {
 
     /// Continues with a fresh log and the same generation, if a log is ready. The payload may need a still
     /// longer log. The caller has erased the log's failed tail.
-    pub(super) fn switch_log(&self, front: &mut Front, payload_bytes: usize) -> Result<Sealing> {
+    pub(super) fn switch_log(&self, leader: &mut WriteLeader, payload_bytes: usize) -> Result<Sealing> {
         let seen = self.changed.seen();
         let mut queue = self.queue.lock();
         if let Some(log) = queue.standby_log.take() {
-            front.switch_log(log);
+            leader.switch_log(log);
             return Ok(Sealing::Sealed);
         }
-        let wants = queue.wants;
-        queue.wants.log = Some(self.lengths.next(&front.spare.log, payload_bytes));
-        self.no_room(queue, wants, seen)
+        let requests = queue.requests;
+        queue.requests.log = Some(self.lengths.next(&leader.active.log, payload_bytes));
+        self.no_room(queue, requests, seen)
     }
 
     /// Notifies the flush worker if there are new requests since `before`. That fires the caller's event too,
     /// so the caller retries once before it waits.
-    fn no_room(&self, queue: MutexGuard<'_, Queue>, before: Wants, seen: u64) -> Result<Sealing> {
+    fn no_room(
+        &self,
+        queue: MutexGuard<'_, WriteQueue>,
+        before: StandbyRequests,
+        seen: u64,
+    ) -> Result<Sealing> {
         if let Some(error) = queue.stuck.as_ref().filter(|_| !self.awaited.is_given()) {
             return Err(error.clone());
         }
-        let is_news = queue.wants != before;
+        let is_news = queue.requests != before;
         drop(queue);
         if is_news {
             self.changed.notify();
@@ -493,17 +504,17 @@ impl Writer {
     }
 
     /// Requests the next log and generation once the present ones are half full; `true` if a request is new.
-    pub(super) fn want_ahead(&self, queue: &mut Queue, front: &Front) -> bool {
-        let before = queue.wants;
-        let is_memtable_half_full = front.is_memtable_half_full();
-        if (is_memtable_half_full || front.is_log_half_full())
+    pub(super) fn want_ahead(&self, queue: &mut WriteQueue, leader: &WriteLeader) -> bool {
+        let before = queue.requests;
+        let is_memtable_half_full = leader.is_memtable_half_full();
+        if (is_memtable_half_full || leader.is_log_half_full())
             && queue.standby_log.is_none()
-            && queue.wants.log.is_none()
+            && queue.requests.log.is_none()
         {
-            queue.wants.log = Some(self.lengths.next(&front.spare.log, 0));
+            queue.requests.log = Some(self.lengths.next(&leader.active.log, 0));
         }
-        queue.wants.memtable |= is_memtable_half_full && queue.standby_memtable.is_none();
-        queue.wants != before
+        queue.requests.memtable |= is_memtable_half_full && queue.standby_memtable.is_none();
+        queue.requests != before
     }
 }
 

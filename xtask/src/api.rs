@@ -1,9 +1,9 @@
-//! `docs/api.txt`: the public face of the library, a line an item, so that a change of it is a change of a
-//! file.
+//! `docs/api.txt`: the public interface of the library, one line for each item, so that every change of the
+//! interface changes a file.
 //!
-//! It follows the public names of `src/lib.rs` to their items and shows these, their fields, variants and
-//! methods, and the traits they implement. It does not compile: impls that macros write and auto traits are
-//! not shown, and types stand as they are written.
+//! The command follows the public names of `src/lib.rs` to their items. It shows the items, their fields,
+//! variants and methods, and the traits they implement. It does not compile, so it shows no auto traits and
+//! no impls from macros, and types have their source text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +21,10 @@ const HEAD: &str = "\
 # Written by `cargo xtask api`; compared with the sources by `cargo xtask ci`.
 ";
 
-/// A module from the crate's root, and a name in it.
+/// An item's module, as a path from the crate's root, and its name.
 type Place = (Vec<String>, String);
 
-/// The page of `tree`.
+/// The page for `tree`.
 pub(crate) fn page(tree: &Tree) -> Result<String, String> {
     let library = Library::of(tree)?;
     let mut faces = BTreeMap::new();
@@ -44,7 +44,7 @@ pub(crate) fn page(tree: &Tree) -> Result<String, String> {
     Ok(format!("{HEAD}{text}"))
 }
 
-/// The files that are built, by module.
+/// The compiled files, by module.
 struct Library<'a> {
     modules: BTreeMap<Vec<String>, Module<'a>>,
 }
@@ -53,9 +53,9 @@ struct Module<'a> {
     path: Vec<String>,
     source: &'a Source,
     tokens: Vec<Token<'a>>,
-    /// Names of its own items.
+    /// Names of the module's own items.
     defined: BTreeSet<String>,
-    /// Module and name of what it imports, and whether that is public.
+    /// Module and name of each import, and whether the import is public.
     uses: Vec<(Place, bool)>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Library<'a> {
         let mut library = Library { modules: BTreeMap::new() };
         let mut next = vec![Vec::new()];
         while let Some(path) = next.pop() {
-            // A module without a file of its own is written inside its parent, which none but tests are.
+            // A module without a file of its own is inline in its parent; only test modules are.
             let Some(source) = all.remove(&path) else { continue };
             let (tokens, mut defined) = (source.tokens(), BTreeSet::new());
             for item in items(source, &tokens).iter().filter(|item| item.is_shown()) {
@@ -92,7 +92,7 @@ impl<'a> Library<'a> {
         Ok(library)
     }
 
-    /// Names that are reached from outside through `module`, each with the place of its item.
+    /// Collects the names that users reach through `module`, each with its item.
     fn collect(&self, module: &[String], face: &str, faces: &mut BTreeMap<Place, String>) {
         let Some(of) = self.modules.get(module) else { return };
         for item in of.items().iter().filter(|item| item.is_public && item.is_shown()) {
@@ -111,7 +111,7 @@ impl<'a> Library<'a> {
         }
     }
 
-    /// Where the item is that `module` calls `name`; `None` if it is none of the library's.
+    /// The item that `module` calls `name`; `None` if it is not in the library.
     fn find(&self, module: &[String], name: &str, seen: &mut BTreeSet<Place>) -> Option<Place> {
         let of = self.modules.get(module)?;
         if !seen.insert((module.to_vec(), name.to_owned())) {
@@ -132,7 +132,7 @@ impl<'a> Module<'a> {
         items(self.source, &self.tokens)
     }
 
-    /// What it imports, from modules of the library. Names are taken as they are: no public one is renamed.
+    /// The module's imports from the library. No public import is renamed, so names are taken unchanged.
     fn imports(&self, library: &Library<'_>) -> Vec<(Place, bool)> {
         let (mut out, all, named) = (Vec::new(), self.items(), named(self.source));
         for item in all.iter().filter(|item| item.kind == "use" && item.is_shown()) {
@@ -147,7 +147,7 @@ impl<'a> Module<'a> {
         out
     }
 
-    /// A path from the crate's root; `None` if it leads out of it.
+    /// Resolves a path to one from the crate's root; `None` if it leaves the crate.
     fn resolved(&self, segments: &[&str], library: &Library<'_>) -> Option<Vec<String>> {
         let mut here = self.path.clone();
         let mut segments = segments;
@@ -169,7 +169,7 @@ impl<'a> Module<'a> {
         Some(here)
     }
 
-    /// How `name` is reached from outside.
+    /// The way in which users reach `name`.
     fn reach<'f>(&self, name: &str, library: &Library<'_>, faces: &'f BTreeMap<Place, String>) -> Reach<'f> {
         match library.find(&self.path, name, &mut BTreeSet::new()) {
             Some(place) => faces.get(&place).map_or(Reach::Private, |face| Reach::Public(face)),
@@ -177,7 +177,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The lines of its public items, and of its impls of items that are public wherever they are.
+    /// Adds the lines of the module's public items, and of its impls for public items anywhere.
     fn tell(&self, library: &Library<'_>, faces: &BTreeMap<Place, String>, out: &mut BTreeSet<String>) {
         for item in self.items().iter().filter(|item| item.is_shown()) {
             if item.kind == "impl" {
@@ -189,14 +189,14 @@ impl<'a> Module<'a> {
     }
 }
 
-/// How a name of a module is reached from outside.
+/// The way in which users reach a name of a module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reach<'f> {
-    /// By this path.
+    /// Public, by this path.
     Public(&'f str),
-    /// Of the library, and not to be reached.
+    /// An item of the library that users cannot reach.
     Private,
-    /// Of another crate, or no name of an item.
+    /// An item of another crate, or not an item.
     Foreign,
 }
 
@@ -206,7 +206,7 @@ impl<'f> Reach<'f> {
     }
 }
 
-/// The lines of an item.
+/// Adds the lines of an item.
 fn definition(source: &Source, item: &Item<'_>, face: &str, out: &mut BTreeSet<String>) {
     let mark = if item.attributes.contains(&"non_exhaustive") { "#[non_exhaustive] " } else { "" };
     let head = told(source, item.head);
@@ -237,7 +237,7 @@ fn definition(source: &Source, item: &Item<'_>, face: &str, out: &mut BTreeSet<S
     }
 }
 
-/// A struct without its fields: whether others can make one, and a tuple's public ones.
+/// A struct without its fields: whether users can construct it, and the public fields of a tuple.
 fn structure(source: &Source, item: &Item<'_>, head: String) -> String {
     let open = item.head.iter().position(|token| token.text == "(");
     let fields = match open {
@@ -260,7 +260,7 @@ enum Visible {
     Public,
 }
 
-/// Functions, constants and types inside a trait or an impl.
+/// Adds functions, constants and types inside a trait or an impl.
 fn members(
     source: &Source,
     item: &Item<'_>,
@@ -277,7 +277,7 @@ fn members(
     }
 }
 
-/// The lines of an impl: methods of a type of ours, or that it has a trait, and with which types.
+/// Adds the lines of an impl: the methods of our type, or the trait with its types.
 fn implementation<'f>(
     source: &Source,
     item: &Item<'_>,
@@ -301,7 +301,7 @@ fn implementation<'f>(
         members(source, item, &format!("{face}{arguments}"), &suffix, Visible::Public, out);
         return;
     };
-    // A trait that nobody else can name is none of the face.
+    // A trait that users cannot name is not a part of the interface.
     if own_type(&rest[..divided]).is_some_and(|name| reach(name) == Reach::Private) {
         return;
     }
@@ -316,7 +316,7 @@ fn implementation<'f>(
     out.insert(format!("{face}: {}{}", told(source, item.head), types.concat()));
 }
 
-/// The generics behind the word `impl`, and the tokens behind them.
+/// The generics after the word `impl`, and the tokens after them.
 fn generics<'t, 'a>(head: &'t [Token<'a>]) -> (&'t [Token<'a>], &'t [Token<'a>]) {
     let start = head.iter().position(|token| token.text == "impl").map_or(0, |at| at + 1);
     if head.get(start).is_none_or(|token| token.text != "<") {
@@ -336,7 +336,7 @@ fn generics<'t, 'a>(head: &'t [Token<'a>]) -> (&'t [Token<'a>], &'t [Token<'a>])
     (&head[..0], &head[start..])
 }
 
-/// The name of a type that is written without a path, behind `&` and lifetimes.
+/// The name of a type without a path, after `&` and lifetimes.
 fn own_type<'a>(tokens: &[Token<'a>]) -> Option<&'a str> {
     let mut index = 0;
     while let Some(token) = tokens.get(index) {
@@ -406,15 +406,15 @@ trine::inspect::verify: fn verify(db: &Db) -> bool
         page(&Tree::of(&files)).expect("there is a root")
     }
 
-    /// What users reach is shown, through every way that leads there; what is hidden, behind other features
-    /// or of another type with the same name is not.
+    /// The page shows every item that users reach, by every path. It does not show items that are hidden,
+    /// behind other features, or of another type with the same name.
     #[test]
     fn the_public_face_is_shown() {
         assert_eq!(made(DB), format!("{HEAD}{EXPECTED}"));
         assert!(page(&Tree::of(&[("src/a.rs", "")])).is_err());
     }
 
-    /// A signature that changes changes the page; the code inside, comments and line breaks do not.
+    /// A changed signature changes the page; changes of the body, comments and line breaks do not.
     #[test]
     fn a_changed_signature_is_seen() {
         let changes = [

@@ -1,12 +1,12 @@
-//! Commands that need more than stable Rust, or more time than a change has: models, sanitizers, Miri. Each
-//! says in a word when it is skipped because the toolchain lacks a component.
+//! Commands that need more than stable Rust, or more time than the checks of a change: models, sanitizers,
+//! Miri. Each prints a line if it is skipped because the toolchain lacks a component.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Modules of the library whose tests a sanitizer runs: those with unsafe code, and who calls them.
+/// Modules of the library whose tests run under a sanitizer: those with unsafe code, and their callers.
 const SANITIZED: &[&str] = &[
     "base::",
     "memtable::",
@@ -19,13 +19,13 @@ const SANITIZED: &[&str] = &[
     "engine::reads::",
 ];
 
-/// Modules of the tests from outside that drop what the kernel writes to.
+/// Modules of the integration tests that drop buffers during kernel writes into them.
 const ABANDONING: &[&str] = &["asynchronous::", "places::", "turns::"];
 
-/// Modules whose tests Miri runs: they open no file and start no program.
+/// Modules whose tests run under Miri: they open no file and start no program.
 const MIRI: &[&str] = &["base::", "format::", "memtable::", "cache::", "merge::"];
 
-/// The models of what threads share.
+/// Runs the loom models of shared state.
 pub(crate) fn loom(root: &Path) -> Result<(), String> {
     let mut command = cargo(root, None, "loom");
     command.args(["test", "--package", "trine", "--lib", "--", "loom_tests::"]);
@@ -33,7 +33,7 @@ pub(crate) fn loom(root: &Path) -> Result<(), String> {
     run(command)
 }
 
-/// AddressSanitizer.
+/// Runs tests under AddressSanitizer.
 pub(crate) fn asan(root: &Path) -> Result<(), String> {
     if !has_nightly() {
         return skip("asan", "there is no nightly toolchain: rustup toolchain install nightly");
@@ -41,12 +41,13 @@ pub(crate) fn asan(root: &Path) -> Result<(), String> {
     let mut command = cargo(root, Some("+nightly"), "asan");
     command.args(["test", "--package", "trine", "--lib", "--test", "main", "--target", TARGET, "--"]);
     command.args(SANITIZED).args(ABANDONING);
-    // A test expects that signal of its child.
+    // One test expects its child to die from SIGBUS.
     command.env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", "detect_leaks=0:handle_sigbus=0");
     run(command)
 }
 
-/// ThreadSanitizer, with std compiled for it: the locks of one that was not look like races.
+/// Runs tests under ThreadSanitizer, with std instrumented too: locks of an uninstrumented std look like
+/// races.
 pub(crate) fn tsan(root: &Path) -> Result<(), String> {
     if !has_nightly() {
         return skip("tsan", "there is no nightly toolchain: rustup toolchain install nightly");
@@ -60,7 +61,7 @@ pub(crate) fn tsan(root: &Path) -> Result<(), String> {
     run(command)
 }
 
-/// Miri.
+/// Runs tests under Miri.
 pub(crate) fn miri(root: &Path) -> Result<(), String> {
     if !succeeds(&["+nightly", "miri", "--version"]) {
         return skip("miri", "it is not installed: rustup +nightly component add miri");
@@ -80,7 +81,7 @@ fn has_nightly() -> bool {
     succeeds(&["+nightly", "--version"])
 }
 
-/// Whether the source of std is there to be compiled.
+/// Whether the source of std is installed.
 fn has_source() -> bool {
     let output = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
     let root = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -93,13 +94,13 @@ fn succeeds(arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// cargo, with a target directory of its own: other flags compile everything anew.
+/// A cargo command with a target directory of its own, since other flags recompile all crates.
 fn cargo(root: &Path, toolchain: Option<&str>, directory: &str) -> Command {
     let mut command = Command::new("cargo");
-    // Which cargo is run is rustup's to say, not the one's that runs this.
+    // rustup must choose cargo, not the environment of the cargo that runs this.
     command.args(toolchain).env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").current_dir(root);
     command.env("CARGO_TARGET_DIR", root.join("target").join(directory)).stdin(Stdio::null());
-    // Compiled in half the time, and fast enough for what runs here.
+    // This level halves compile time, and is fast enough for these tests.
     command.env("CARGO_PROFILE_TEST_OPT_LEVEL", "1");
     command
 }

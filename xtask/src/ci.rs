@@ -1,8 +1,8 @@
-//! `cargo xtask ci`: everything a change must pass, in order, cheapest verdict first and the tests last.
+//! `cargo xtask ci`: all checks of a change in order, the cheapest first and the tests last.
 //!
-//! Each step is named before it runs and timed after. The first failure ends the run. The output of the tests
-//! is passed through as it is and nothing is printed behind it, so that a run ends with the test runner's own
-//! summary.
+//! Each step prints its name before it runs and its time afterwards. The first failure ends the run. The
+//! output of the tests passes through unchanged and is the last output, so that a run ends with the test
+//! runner's own summary.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,22 +11,21 @@ use std::time::Instant;
 use crate::text::{Document, Mode, settle};
 use crate::{platforms, quickstart, tidy};
 
-/// What a step runs.
+/// The work of a step.
 enum Work {
     /// cargo with these arguments.
     Cargo(&'static [&'static str]),
-    /// cargo with this subcommand for the example service, which is a package of its own, and with these
-    /// arguments after it.
+    /// cargo with this subcommand and these arguments for the example service, which is a package of its own.
     Service(&'static str, &'static [&'static str]),
     /// cargo with these arguments and rustdoc's warnings as errors.
     Docs(&'static [&'static str]),
     /// The house rules.
     Tidy,
-    /// Generated pages are what the sources make of them.
+    /// Generated pages match the sources.
     Pages,
     /// The README's quickstart in a new package.
     Quickstart,
-    /// Compiled for macOS.
+    /// A compilation for macOS.
     Macos,
 }
 
@@ -94,10 +93,10 @@ const STEPS: &[Step] = &[
     Step { name: "tests of the service", work: Work::Service("test", &["--quiet"]) },
 ];
 
-/// The example service: a program that embeds the library as its users do.
+/// The example service: a program that embeds the library as users do.
 const SERVICE: &str = "examples/service/Cargo.toml";
 
-/// The last step, as the README has it.
+/// The last step, as in the README.
 const TESTS: &[&str] = &["test"];
 
 /// Runs every step, then the tests.
@@ -119,7 +118,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     cargo(root, TESTS, &[]).map_err(|error| format!("ci failed at cargo test: {error}"))
 }
 
-/// Writes the goldens anew: the tests that compare with one write it instead. Then the page that shows them.
+/// Rewrites the goldens: tests that compare with a golden write it instead. Then rewrites the page with the
+/// goldens.
 pub(crate) fn golden(root: &Path) -> Result<(), String> {
     cargo(root, &["test", "--package", "trine", "--lib", "--tests"], &[("TRINE_GOLDEN", "write")])?;
     settle(root, Document::Format, Mode::Write)
@@ -141,8 +141,8 @@ fn work(root: &Path, work: &Work) -> Result<(), String> {
     }
 }
 
-/// Runs cargo for the service. It builds into the project's own target directory, which has some of its
-/// dependencies already.
+/// Runs cargo for the service. Builds go to the project's own target directory, which already has some of the
+/// dependencies.
 fn service(root: &Path, subcommand: &str, arguments: &[&str]) -> Result<(), String> {
     let arguments = [&[subcommand, "--manifest-path", SERVICE], arguments].concat();
     let target = root.join("target").display().to_string();
@@ -168,7 +168,7 @@ fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<
 mod tests {
     use super::*;
 
-    /// The tests run last, and every rule that can be checked without them runs before.
+    /// The tests are the last step, and every rule that needs no tests is an earlier step.
     #[test]
     fn steps_are_in_order() {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(TESTS, ["test"]);
     }
 
-    /// Tests of every package run: of those that the last step leaves out in steps of their own.
+    /// Tests of every package run; those outside the last step have steps of their own.
     #[test]
     fn every_package_is_tested() {
         let of_xtask = ["test", "--quiet", "--package", "xtask"];
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// The example service is built, checked and tested before the project's own tests.
+    /// The example service is formatted, linted and tested before the project's own tests.
     #[test]
     fn the_service_is_tried() {
         let tried: Vec<&str> = STEPS

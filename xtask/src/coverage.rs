@@ -1,7 +1,8 @@
-//! `cargo xtask coverage`: which lines of log, manifest and recovery no test runs.
+//! `cargo xtask coverage`: the lines of log, manifest and recovery that no test runs.
 //!
-//! Tests of the library run in a build that counts; the component llvm-tools adds up. Lines of tests are not
-//! counted. It fails if a group has less than its share, and names the lines that were not run in any case.
+//! Tests of the library run in an instrumented build, and the component llvm-tools adds up the counts. Lines
+//! of tests do not count. The command fails if the coverage of a group is too low, and always lists the lines
+//! that did not run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Of each group, in percent.
+/// Least coverage of each group, in percent.
 const COVERED_MIN: f64 = 95.0;
 
-/// What is looked at: a name stands for the file and the folder of that name.
+/// The measured groups: a name stands for the file and the folder of that name.
 pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     ("log", &["src/wal", "src/format/frames", "src/format/log"]),
     ("manifest", &["src/format/manifest", "src/format/store", "src/levels/manifest", "src/levels/store"]),
@@ -33,8 +34,8 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
 /// Files of the library that only tests use.
 const OF_TESTS: &[&str] = &["src/wal/memory.rs"];
 
-/// Tests of the library that reach these files, beside their own. The rest of the simulator's would take long
-/// in such a build.
+/// Tests of the library that reach these files, beside the files' own tests. The simulator's other tests take
+/// too long in an instrumented build.
 const FILTERS: &[&str] = &[
     "format::",
     "levels::",
@@ -53,10 +54,10 @@ const FILTERS: &[&str] = &[
     "write::",
 ];
 
-/// How often each line of a file was run, where it says anything that runs.
+/// Run counts of the executable lines of a file.
 type Lines = BTreeMap<usize, u64>;
 
-/// Runs the tests and tells.
+/// Runs the tests and reports the coverage.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let Some(tools) = tools() else {
         println!("coverage: skipped: llvm-cov is not installed: rustup component add llvm-tools");
@@ -64,7 +65,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     };
     let target = root.join("target/coverage");
     let profiles = target.join("profiles");
-    // Nothing is there in the first run.
+    // In the first run there is no such directory.
     drop(fs::remove_dir_all(&profiles));
     fs::create_dir_all(&profiles).map_err(|error| format!("{}: {error}", profiles.display()))?;
     let cargo = || {
@@ -85,7 +86,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     merge.args(["merge", "--sparse", "--failure-mode=all", "--output"]).arg(&sum);
     status(merge.arg("--input-files").arg(&list))?;
     let mut export = Command::new(tools.join("llvm-cov"));
-    // The first name is the program's, those behind it are of sources.
+    // The first name is the program's; the others are names of sources.
     export.args(["export", "--format=lcov", "--instr-profile"]).arg(&sum).arg(program);
     let told = output(export.args(GROUPS.iter().flat_map(|(_, names)| *names).flat_map(|name| {
         [root.join(name), root.join(format!("{name}.rs"))].into_iter().filter(|path| path.exists())
@@ -93,13 +94,13 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     judge(&report(&told, |file| first_test_line(root, file)))
 }
 
-/// What the names of the tests begin with that stand beside what is looked at.
+/// Prefixes of the names of tests in the measured files.
 pub(crate) fn own_tests() -> impl Iterator<Item = String> {
     let names = GROUPS.iter().flat_map(|(_, names)| *names);
     names.map(|name| format!("{}::", name.trim_start_matches("src/").replace('/', "::")))
 }
 
-/// Where the installed compiler has the tools of LLVM.
+/// The directory of LLVM's tools in the installed compiler.
 fn tools() -> Option<PathBuf> {
     let printed = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
     let root = PathBuf::from(String::from_utf8_lossy(&printed.stdout).trim()).join("lib/rustlib");
@@ -107,12 +108,12 @@ fn tools() -> Option<PathBuf> {
     targets.map(|target| target.path().join("bin")).find(|bin| bin.join("llvm-cov").exists())
 }
 
-/// The program that a message of cargo's names.
+/// The program's path in a message of cargo.
 fn executable(message: &str) -> Option<&str> {
     message.split_once("\"executable\":\"")?.1.split('"').next()
 }
 
-/// The files in a directory, one a line.
+/// The files in a directory, one on each line.
 fn names(directory: &Path) -> Result<String, String> {
     let entries = fs::read_dir(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut names = String::new();
@@ -122,7 +123,7 @@ fn names(directory: &Path) -> Result<String, String> {
     Ok(names)
 }
 
-/// Lines of each file that are not of tests; the files are named as in [`GROUPS`].
+/// Run counts of each file without lines of tests; files are named as in [`GROUPS`].
 fn report(lcov: &str, first_test_line: impl Fn(&str) -> usize) -> BTreeMap<String, Lines> {
     let mut files: BTreeMap<String, Lines> = BTreeMap::new();
     let mut now = None;
@@ -140,7 +141,7 @@ fn report(lcov: &str, first_test_line: impl Fn(&str) -> usize) -> BTreeMap<Strin
     files
 }
 
-/// The group that a file of the tree belongs to; files of tests have none.
+/// The group of a file; files of tests have none.
 pub(crate) fn group_of(file: &str) -> Option<&'static str> {
     let is_in =
         |name: &&str| file.strip_prefix(*name).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'));
@@ -149,10 +150,10 @@ pub(crate) fn group_of(file: &str) -> Option<&'static str> {
     group.filter(|_| !is_of_tests).map(|(group, _)| *group)
 }
 
-/// The number of the line from which on a file is its tests.
+/// The first line of the tests in a file.
 fn first_test_line(root: &Path, file: &str) -> usize {
     let text = fs::read_to_string(root.join(file)).unwrap_or_default();
-    // Not the line that names a file of tests.
+    // The exact match excludes a line that names a file of tests.
     text.lines().position(|line| line == "mod tests {").map_or(usize::MAX, |index| index + 1)
 }
 
@@ -181,7 +182,7 @@ fn judge(files: &BTreeMap<String, Lines>) -> Result<(), String> {
     Err(format!("less than {COVERED_MIN} % of {}", short.join(", ")))
 }
 
-/// Ascending numbers, those that follow each other as `first-last`.
+/// Ascending numbers, with runs of consecutive ones as `first-last`.
 fn spans(numbers: &[usize]) -> String {
     let spans = numbers.chunk_by(|one, next| one + 1 == *next).map(|span| match span {
         [first, .., last] => format!("{first}-{last}"),
@@ -208,7 +209,7 @@ fn status(command: &mut Command) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// A file belongs to its group by name or folder, unless it is of tests.
+    /// A file belongs to a group by its name or folder, unless it is a file of tests.
     #[test]
     fn files_have_groups() {
         for (file, group) in [
@@ -227,14 +228,14 @@ mod tests {
         }
     }
 
-    /// The tests of a file or folder are named by its path.
+    /// The test prefix of a file or folder is its module path.
     #[test]
     fn tests_have_the_names_of_their_files() {
         let names: Vec<String> = own_tests().collect();
         assert_eq!(names[..2], ["wal::", "format::frames::"]);
     }
 
-    /// Counts of one line add up; lines of tests and of other files are left out.
+    /// Counts of one line are added up; lines of tests and of other files are left out.
     #[test]
     fn counts_are_read() {
         let lcov = "SF:/a/src/wal/log.rs\nDA:1,0\nDA:2,3\nDA:9,1\nend_of_record\n\
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(files, BTreeMap::from([("src/wal/log.rs".to_owned(), lines)]));
     }
 
-    /// Less than the share of any group is an error.
+    /// Coverage below the minimum in any group is an error.
     #[test]
     fn shares_are_judged() {
         let of = |missed: usize| {
@@ -259,13 +260,13 @@ mod tests {
         assert_eq!(judge(&BTreeMap::new()), Err("less than 95 % of log, manifest, recovery".to_owned()));
     }
 
-    /// Lines that follow each other are told by the first and the last.
+    /// Consecutive lines are shown by the first and the last.
     #[test]
     fn neighbours_are_told_together() {
         assert_eq!(spans(&[1, 3, 4, 5, 9, 10]), "1, 3-5, 9-10");
     }
 
-    /// Of what cargo says, programs are taken.
+    /// Programs are found among cargo's messages.
     #[test]
     fn programs_are_found() {
         assert_eq!(executable(r#"{"fresh":true,"executable":"/t/main-1"}"#), Some("/t/main-1"));

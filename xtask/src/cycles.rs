@@ -1,9 +1,9 @@
-//! Cycles of files: sets of files of the library each of which names items of others, directly or through
-//! others, and is named by them in turn. Such files can only be read, and changed, together.
+//! Cycles of files: sets of library files that name items of each other, directly or through others. Such
+//! files must be read, and changed, together.
 //!
-//! An arrow goes from file A to file B if a path in A names an item that stands in B. A re-export is followed
-//! to the file that it names. `mod x;` alone is no arrow, and tests are exempt: they may set up whatever they
-//! need. Calls of methods are no arrows, as nothing here knows types.
+//! An arrow goes from file A to file B if a path in A names an item in B. A re-export is followed to the file
+//! that it names. `mod x;` alone is no arrow, and tests are exempt, since their setup may use any module.
+//! Calls of methods are no arrows, as types are not known here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,23 +12,23 @@ use crate::paths::{Naming, absolute, named};
 use crate::source::{Part, Source};
 use crate::tree::Tree;
 
-/// Files of the largest cycle.
+/// Limit of files in a cycle.
 const FILES_IN_CYCLE_MAX: usize = 3;
 
 /// Re-exports followed one after another.
 const REEXPORTS_MAX: usize = 8;
 
-/// The files of the library, and which names which.
+/// The files of the library, and the arrows between them.
 struct Graph<'t> {
     files: Vec<&'t Source>,
-    /// By file: the files that it names, with the line of the first path that does.
+    /// For each file: the files that it names, with the line of the first such path.
     arrows: Vec<BTreeMap<usize, usize>>,
 }
 
-/// Which file a path leads to.
+/// The map from paths to files.
 struct Modules {
     files: BTreeMap<Vec<String>, usize>,
-    /// By file: what each name that a `use` brings stands for, as a path from the root.
+    /// For each file: the names that its `use` items bring, as paths from the root.
     uses: Vec<BTreeMap<String, Vec<String>>>,
 }
 
@@ -55,7 +55,7 @@ impl Modules {
         let module = source.module();
         let mut out = Vec::new();
         for one in named(source).iter().filter(|one| source.part_at(one.at) != Part::Test) {
-            // A path may begin at a module that is declared where it stands.
+            // A path may begin at a module that the same file declares.
             let below = || {
                 let child: Vec<String> =
                     module.iter().cloned().chain([one.segments[0].to_string()]).collect();
@@ -71,7 +71,7 @@ impl Modules {
         out
     }
 
-    /// The file in which stands what a path names.
+    /// The file of the item that a path names.
     fn file_of(&self, path: &[String], reexports_left: usize) -> Option<usize> {
         let (length, file) = (1..=path.len())
             .rev()
@@ -81,7 +81,7 @@ impl Modules {
             Some(target) if reexports_left > 0 => {
                 let rest = path[length + 1..].iter();
                 let path: Vec<String> = target.iter().chain(rest).cloned().collect();
-                // What is not ours leads nowhere.
+                // A path out of the library leads to no file.
                 self.file_of(&path, reexports_left - 1)
             }
             _ => Some(file),
@@ -115,7 +115,7 @@ impl<'t> Graph<'t> {
         reached
     }
 
-    /// Sets of two files or more that reach each other, the largest first.
+    /// Sets of at least two files that reach each other, the largest first.
     fn cycles(&self) -> Vec<BTreeSet<usize>> {
         let reached: Vec<BTreeSet<usize>> =
             (0..self.files.len()).map(|file| self.reached_from(file)).collect();
@@ -132,7 +132,7 @@ impl<'t> Graph<'t> {
         cycles
     }
 
-    /// The shortest way around in a cycle, and in its largest part that no shorter one leaves out.
+    /// The shortest closed path in a cycle.
     fn way_around(&self, cycle: &BTreeSet<usize>) -> Vec<usize> {
         let ways = cycle.iter().filter_map(|start| self.way_back(*start));
         ways.min_by_key(Vec::len).unwrap_or_default()
@@ -171,7 +171,7 @@ impl<'t> Graph<'t> {
     }
 }
 
-/// Finds cycles of more files than there may be.
+/// Finds cycles of more files than the limit.
 pub(crate) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     let graph = Graph::of(tree);
     for cycle in graph.cycles().iter().filter(|cycle| cycle.len() > FILES_IN_CYCLE_MAX) {
@@ -191,8 +191,7 @@ pub(crate) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     }
 }
 
-/// Of each module: files, arrows among them, and the largest cycle, as a table; then each cycle with all its
-/// arrows.
+/// A table of each module's files, arrows among them, and largest cycle; then each cycle with all its arrows.
 pub(crate) fn report(tree: &Tree) -> String {
     let graph = Graph::of(tree);
     let top = |file: usize| graph.files[file].module().first().cloned().unwrap_or_else(|| "lib".into());
@@ -230,8 +229,8 @@ mod tests {
         out.iter().map(Finding::to_string).collect()
     }
 
-    /// A ring of four files, each naming the next in another way, is found with its arrows; without one of
-    /// them nothing is.
+    /// A ring of four files, each naming the next in another way, is found with its arrows; without one arrow
+    /// it is no ring.
     #[test]
     fn rings_are_found() {
         let mut files = [
@@ -250,8 +249,8 @@ mod tests {
         assert_eq!(findings(&files), [""; 0]);
     }
 
-    /// A ring of three is allowed; declarations of modules and tests make no arrow, and a re-export of
-    /// another crate's leads nowhere.
+    /// A ring of three is allowed. Declarations of modules and tests make no arrow, and a re-export of
+    /// another crate's item leads to no file.
     #[test]
     fn what_is_no_ring() {
         let three =
@@ -266,7 +265,7 @@ mod tests {
         assert_eq!(findings(&declared), [""; 0]);
     }
 
-    /// The table has every module, with arrows inside of it only.
+    /// The table has every module, and counts only arrows inside of it.
     #[test]
     fn the_report_counts() {
         let files = [

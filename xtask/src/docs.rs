@@ -7,12 +7,12 @@ use crate::layers;
 use crate::rules::marks_in;
 use crate::tree::Tree;
 
-/// The page of limits: a table whose last column names the test of each.
+/// The page of limits: the last column of its table names a test for each limit.
 pub(crate) const LIMITS: &str = "docs/LIMITS.md";
-/// The page that copies the import table.
+/// The page with a copy of the import table.
 pub(crate) const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
 const GOLDENS: &str = "tests/golden/";
-/// What stands in the last column while a limit has no test.
+/// The last cell of a limit without a test.
 const NONE_YET: &str = "none yet";
 
 pub(crate) fn check(tree: &Tree, out: &mut Vec<Finding>) {
@@ -68,7 +68,7 @@ fn link_targets(text: &str) -> Vec<(usize, &str)> {
             }
             is_code = !is_code;
         }
-        // A link whose words are code is cut by its own backquotes.
+        // The text of a link that is code has backquotes, which split the link.
         for (at, _) in line.match_indices("`](") {
             out.extend(line[at + 3..].split([')', ' ']).next().map(|target| (index, target)));
         }
@@ -88,7 +88,7 @@ fn outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// `file` as seen from the folder of `page`.
+/// Resolves `file` relative to the folder of `page`.
 pub(crate) fn join(page: &str, file: &str) -> String {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -127,7 +127,7 @@ fn limit_rows(text: &str) -> Vec<(usize, &str, &str)> {
     .collect()
 }
 
-/// Each limit names a test that exists, or says that it has none yet.
+/// Each limit names a test that exists, or states that it has none yet.
 fn limits(tree: &Tree, out: &mut Vec<Finding>) {
     let Some(text) = tree.text(LIMITS) else { return };
     let tests = test_names(tree);
@@ -153,7 +153,7 @@ fn limits(tree: &Tree, out: &mut Vec<Finding>) {
     }
 }
 
-/// Limits that say they have no test yet.
+/// Limits that state they have no test yet.
 pub(crate) fn limits_without_test(tree: &Tree) -> Vec<&str> {
     let rows = tree.text(LIMITS).map(limit_rows).unwrap_or_default();
     rows.into_iter().filter(|(_, _, cell)| *cell == NONE_YET).map(|(_, limit, _)| limit).collect()
@@ -176,7 +176,7 @@ fn test_names(tree: &Tree) -> BTreeSet<&str> {
     out
 }
 
-/// The import table on the page is the one that is enforced.
+/// The import table on the page is the enforced one.
 fn layers_copy(tree: &Tree, out: &mut Vec<Finding>) {
     let Some(text) = tree.text(ARCHITECTURE) else { return };
     if with_layers(text).as_deref() != Some(text) {
@@ -190,14 +190,14 @@ fn layers_copy(tree: &Tree, out: &mut Vec<Finding>) {
     }
 }
 
-/// The page with the import table written anew between its markers; `None` without markers.
+/// The page with the import table rewritten between its markers; `None` without markers.
 pub(crate) fn with_layers(page: &str) -> Option<String> {
     let (before, rest) = page.split_once(layers::BEGIN)?;
     let (_, after) = rest.split_once(layers::END)?;
     Some(format!("{before}{}\n{}{}{after}", layers::BEGIN, layers::markdown(), layers::END))
 }
 
-/// Every golden is compared with by some test.
+/// Every golden is read by some test.
 fn goldens(tree: &Tree, out: &mut Vec<Finding>) {
     for (path, stem) in golden_files(tree) {
         if !tree.sources.iter().any(|source| names_golden(&source.raw, stem)) {
@@ -226,10 +226,10 @@ pub(crate) fn names_golden(rust: &str, stem: &str) -> bool {
         .any(|name| rust.contains(name))
 }
 
-/// Folders that are some developer's, with the letters apart so that this file does not name them.
+/// Folders of developers' machines, with the letters apart so that this file does not name them.
 const MACHINE_FOLDERS: &[&str] = &[concat!("/", "work"), concat!("/", "root"), concat!("/", "home")];
 
-/// No file knows where it was written.
+/// No file names a folder of the machine it was written on.
 fn machine_paths(tree: &Tree, out: &mut Vec<Finding>) {
     let goes_on = |c: char| c.is_alphanumeric() || "_-./*{}<>:$~)]".contains(c);
     for (path, text) in tree.files() {
@@ -279,7 +279,7 @@ mod tests {
         out.len()
     }
 
-    /// Links lead to files and headings; code, addresses and folders are left alone.
+    /// Links lead to files and headings; code, addresses and folders are not checked.
     #[test]
     fn links_resolve() {
         let other = ("docs/B.md", "# One two: `three`\n");
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// A limit's test exists; a row without one must say so.
+    /// A limit's test exists; a row without a test must state that.
     #[test]
     fn limits_have_tests() {
         let page = |cell: &str| {
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(limits_without_test(&tree), ["key"]);
     }
 
-    /// The copied table is the enforced one, and its markers stand.
+    /// The copied table is the enforced one, and its markers are present.
     #[test]
     fn the_copy_is_current() {
         let good = format!("# A\n{}\n{}{}\n", layers::BEGIN, layers::markdown(), layers::END);
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(count(layers_copy, &[(ARCHITECTURE, "# A\n")]), 1);
     }
 
-    /// A golden nobody compares with is found.
+    /// A golden that no test reads is found.
     #[test]
     fn goldens_are_used() {
         let golden = ("tests/golden/header.txt", "00");
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(count(goldens, &[("tests/golden/README.md", "a")]), 0);
     }
 
-    /// A developer's folder is found in any file; longer names and parts of other paths are not one.
+    /// A developer's folder is found in any file; longer names and parts of other paths do not count.
     #[test]
     fn machine_paths_are_found() {
         for folder in MACHINE_FOLDERS {
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Unfinished work is marked in no page and no script.
+    /// Marks of unfinished work are found in pages and scripts.
     #[test]
     fn pages_have_no_marks() {
         let mark = crate::rules::MARKS[0];

@@ -1,4 +1,4 @@
-//! What tidy has to say about one place: where, what is wrong, what to do instead.
+//! A finding of tidy: its place, the fault, and the remedy.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! docs/FORMAT.md: the module docs of `src/format` in reading order, each with the goldens its tests compare
-//! with.
+//! docs/FORMAT.md: the module docs of `src/format` in reading order, each with links to the goldens of its
+//! tests.
 //!
-//! A module is part of the page if it stands in [`ORDER`]. One that draws bytes and does not stand there is
-//! refused, so no shape can be left out.
+//! The page has the modules in [`ORDER`]. A module with a drawing of bytes that is not in the list is an
+//! error, so no shape can be left out.
 
 use std::collections::BTreeSet;
 
@@ -38,8 +38,8 @@ const ORDER: &[&str] = &[
 const HEAD: &str = "\
 # The bytes on disk
 
-Written by `cargo xtask format` from the module docs of `src/format` and the goldens in `tests/golden`, with
-which the tests compare what the code writes. Change those, not this page.
+Written by `cargo xtask format` from the module docs of `src/format`. An example is a file of `tests/golden`;
+tests compare it with the bytes that the code writes. Change those, not this page.
 ";
 
 /// The whole page.
@@ -80,14 +80,14 @@ fn doc(source: &Source) -> Vec<&str> {
     lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect()
 }
 
-/// The module's text and its goldens; one that several modules name is shown at the first.
+/// The module's text and links to its goldens; a golden of several modules is linked at the first.
 fn section<'a>(name: &str, source: &Source, tree: &'a Tree, shown: &mut BTreeSet<&'a str>) -> String {
     let title = if name.is_empty() { "All files".to_string() } else { name.replace('/', ": ") };
     let mut out = format!("\n## {title}\n\n");
     let mut inside = false;
     for line in doc(source) {
         inside ^= line.trim_start().starts_with("```");
-        // Headings of a module stand below the heading of its section.
+        // Headings in a module's text are one level below the heading of its section.
         let heading = if !inside && line.starts_with('#') { "##" } else { "" };
         let text = if inside { line.to_string() } else { without_rust_links(line) };
         out += &format!("{heading}{text}\n");
@@ -98,14 +98,12 @@ fn section<'a>(name: &str, source: &Source, tree: &'a Tree, shown: &mut BTreeSet
         names_golden(&source.raw, stem) || tree.text(&tests).is_some_and(|text| names_golden(text, stem))
     };
     for (path, stem) in golden_files(tree).filter(|(_, stem)| in_module(stem) && shown.insert(stem)) {
-        let golden = tree.text(path).unwrap_or_default();
-        out +=
-            &format!("\n### Golden: {stem}\n\n[{path}](../{path})\n\n```text\n{}\n```\n", golden.trim_end());
+        out += &format!("\nExample, byte by byte: [{stem}](../{path})\n");
     }
     out
 }
 
-/// The line with rustdoc's links to items reduced to the items' names.
+/// The line with rustdoc's links to items replaced by the items' names.
 fn without_rust_links(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
@@ -134,8 +132,8 @@ mod tests {
     const HEADER: &str = "//! The header, see [`Header::check`] and [`X`](crate::y::X).\n//!\n//! ```text\n//! # [`0`]\n//! ```\n\
                           //! # More\n\nfn f() { Golden::new(\"header\", b) }\n//! not this\n";
 
-    /// Docs come in order with their goldens behind them; links to items become names; drawings stay as they
-    /// are.
+    /// Docs come in order with their goldens after them; links to items become names; drawings stay
+    /// unchanged.
     #[test]
     fn the_page_is_built() {
         let tree = Tree::of(&[
@@ -148,12 +146,11 @@ mod tests {
         ]);
         let page = page(&tree).expect("every module with a drawing is in the order");
         let expected = "\n## All files\n\nAll.\n\n## header\n\nThe header, see `Header::check` and `X`.\n\n```text\n# [`0`]\n```\n\
-                        ### More\n\n### Golden: header\n\n[tests/golden/header.txt](../tests/golden/header.txt)\n\n\
-                        ```text\n00 magic\n```\n\n## table\n\nTables.\n";
+                        ### More\n\nExample, byte by byte: [header](../tests/golden/header.txt)\n\n## table\n\nTables.\n";
         assert_eq!(page, format!("{HEAD}{expected}"));
     }
 
-    /// A drawing that would be missing from the page is refused.
+    /// A drawing that is missing from the page is an error.
     #[test]
     fn no_drawing_is_left_out() {
         let tree = Tree::of(&[("src/format/extra.rs", "//! Extra.\n//! ```text\n//! 0\n//! ```\n")]);

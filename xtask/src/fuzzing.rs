@@ -1,13 +1,12 @@
-//! `cargo xtask fuzz SECONDS`: every target of `fuzz/`, with bytes as they
-//! come and with checksums made right.
+//! `cargo xtask fuzz SECONDS`: every target of `fuzz/`, with raw bytes and with corrected checksums.
 //!
-//! It needs a nightly compiler and cargo-fuzz, and says so where they are not. A finding ends the run; the
-//! input is in fuzz/artifacts and belongs, minimized, into fuzz/corpus.
+//! It needs a nightly compiler and cargo-fuzz, and is skipped with a message without them. A finding ends the
+//! run; its input is in fuzz/artifacts and belongs, minimized, into fuzz/corpus.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Longest input of each, in bytes: what is longer is slower and finds no more.
+/// The targets, with the longest input of each in bytes: longer inputs are slower and find no more.
 const TARGETS: &[(&str, u32)] = &[
     ("log", 4096),
     ("manifest", 4096),
@@ -24,7 +23,7 @@ const TARGETS: &[(&str, u32)] = &[
 ];
 const MODES: [&str; 2] = ["raw", "sealed"];
 
-/// All targets both ways, each for so many seconds.
+/// Runs all targets in both modes, each for the given seconds.
 pub(crate) fn run(root: &Path, asked: &[&str]) -> Result<(), String> {
     let number =
         |text: &&str| text.parse::<u64>().map_err(|_| "fuzz takes seconds for each target".to_owned());
@@ -41,7 +40,7 @@ pub(crate) fn run(root: &Path, asked: &[&str]) -> Result<(), String> {
     let mut executions = 0;
     for (target, bytes_max) in TARGETS {
         for mode in MODES {
-            // 0 is a seed by chance.
+            // libfuzzer takes 0 for a random seed.
             let done = fuzz(root, (target, mode), (seconds, *bytes_max, seed + 1))?;
             println!("{target}, {mode}: {done} executions in {seconds} s, no finding");
             executions += done;
@@ -56,7 +55,7 @@ fn fuzz(
     (target, mode): (&str, &str),
     (seconds, bytes_max, seed): (u64, u32, u64),
 ) -> Result<u64, String> {
-    // What is found on the way is kept out of the tree; the corpus in it is only read.
+    // New inputs are written outside the tree; the corpus in the tree is only read.
     let found = root.join("fuzz/target/corpus").join(format!("{target}-{mode}"));
     std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
     let seeds = root.join("fuzz/corpus").join(target);

@@ -1,8 +1,9 @@
-//! `cargo xtask hello`: what a program pays for a store before it has any data. The smallest program of each
-//! store (open, put, get) is built from nothing, in release mode, and the table of the README is printed.
+//! `cargo xtask hello`: the cost of an empty store for a program. The command builds the smallest program of
+//! each store (open, put, get) from scratch in release mode, and prints the table of the README.
 //!
 //! Each program is a new package in a temporary directory with a target directory of its own, and all of its
-//! crates are downloaded before the clock starts. It needs the registry. Nothing else should run meanwhile.
+//! crates are downloaded before the clock starts. The command needs the registry. The machine should be idle
+//! otherwise.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use crate::scratch::Scratch;
 /// A store and its smallest program.
 struct Hello {
     name: &'static str,
-    /// The requirement on its version; `None`: the library of this tree.
+    /// The version requirement; `None`: the library of this tree.
     version: Option<&'static str>,
     /// The body of `main`. It prints `world`, as read from the store.
     body: &'static str,
@@ -55,17 +56,17 @@ const HELLOS: &[Hello] = &[
     },
 ];
 
-/// What one program cost.
+/// The cost of one program.
 struct Cost {
     version: String,
     seconds: f64,
-    /// Of processors, which other work on the machine changes less; `None` where the system does not tell.
+    /// Processor time, which other load on the machine affects less; `None` if the system does not report it.
     processor_seconds: Option<f64>,
     crates: usize,
     binary_bytes: u64,
 }
 
-/// Builds all of them, one after another, and prints the table.
+/// Builds all programs, one after another, and prints the table.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let scratch = Scratch::new("hello")?;
     let mut rows = String::new();
@@ -119,17 +120,17 @@ fn build(root: &Path, scratch: &Path, hello: &Hello) -> Result<Cost, String> {
     })
 }
 
-/// What the children of this process that have ended took of processors, as Linux counts it.
+/// Processor time of this process's ended children, as Linux counts it.
 fn processor_seconds() -> Option<f64> {
     const TICKS_PER_SECOND: f64 = 100.0;
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program is in parentheses and may have any character; the state comes after it.
+    // The program's name is in parentheses and may have any character; the state comes after it.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(13);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
-/// Crates of `cargo tree --prefix none`, without the program's own.
+/// Number of crates in the output of `cargo tree --prefix none`, without the program's own.
 fn crates_in(tree: &str) -> usize {
     let mut names: Vec<_> = tree.lines().map(|line| line.trim_end_matches(" (proc-macro)")).collect();
     names.retain(|line| !line.is_empty() && !line.starts_with("hello "));
@@ -143,7 +144,7 @@ fn version_of(tree: &str, name: &str) -> Option<String> {
     line.split(' ').next().map(str::to_owned)
 }
 
-/// A package that is being made.
+/// A package in construction.
 struct Package {
     directory: PathBuf,
 }
@@ -164,7 +165,7 @@ impl Package {
     }
 }
 
-/// What a program prints.
+/// The standard output of a program.
 fn output(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
     if !output.status.success() {
@@ -178,7 +179,7 @@ fn output(command: &mut Command) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// A crate counts once, two versions of one are two, and the program itself is none.
+    /// A crate counts once, two versions of one count twice, and the program itself does not count.
     #[test]
     fn crates_are_counted_once() {
         let tree = "hello v0.1.0 (/a)\nredb v4.6.0\nsyn v2.0.1 (proc-macro)\nsyn v2.0.1\n\nsyn v1.0.0\n";

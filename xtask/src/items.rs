@@ -1,34 +1,34 @@
-//! The items of one Rust file: attributes, visibility, head and body, and whether a build has them.
+//! The items of one Rust file: attributes, visibility, head and body, and whether they are in a build.
 //!
-//! Like [`Source`] it looks at tokens and braces only. Callers decide what a head means.
+//! Like [`Source`], this module uses tokens and braces only. Callers interpret the heads.
 
 use crate::source::{Source, Token, closing};
 
-/// Features of the build that is looked at, beside the default ones.
+/// Features of the examined build, beside the default ones.
 const FEATURES: [&str; 3] = ["bytes", "stream", "serde"];
 
-/// Words that say what an item is.
+/// Keywords for kinds of items.
 const KINDS: [&str; 11] =
     ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "use", "impl", "macro_rules"];
 
-/// One item, or one field, variant or parameter of one.
+/// An item, or a field, variant or parameter of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Item<'a> {
-    /// What stands in `#[..]`, without comments.
+    /// The text inside `#[..]`, without comments.
     pub(crate) attributes: Vec<&'a str>,
     /// `pub`, without a restriction.
     pub(crate) is_public: bool,
-    /// The word that says what it is; empty for a field, a variant or a macro that is called.
+    /// Its keyword; empty for a field, a variant or a macro call.
     pub(crate) kind: &'a str,
     pub(crate) name: &'a str,
-    /// Tokens from behind the visibility to before the body.
+    /// Tokens between the visibility and the body.
     pub(crate) head: &'a [Token<'a>],
     /// Tokens between the braces.
     pub(crate) body: &'a [Token<'a>],
 }
 
 impl Item<'_> {
-    /// Whether the build has it, and shows it in its docs.
+    /// Whether the item is in the build and in its docs.
     pub(crate) fn is_shown(&self) -> bool {
         let is_off = |attribute: &&str| match attribute.strip_prefix("cfg(") {
             Some(rest) => !is_on(rest.strip_suffix(')').unwrap_or(rest)),
@@ -37,7 +37,7 @@ impl Item<'_> {
         !self.attributes.iter().any(is_off)
     }
 
-    /// Traits it derives.
+    /// Traits that the item derives.
     pub(crate) fn derives(&self) -> impl Iterator<Item = String> {
         let named = |list: &str| list.split(',').map(|name| name.trim().to_owned()).collect::<Vec<String>>();
         self.attributes.iter().flat_map(move |attribute| {
@@ -54,7 +54,7 @@ impl Item<'_> {
     }
 }
 
-/// The items of a list of tokens, one after the other.
+/// The items of a list of tokens, in order.
 pub(crate) fn items<'a>(source: &'a Source, tokens: &'a [Token<'a>]) -> Vec<Item<'a>> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -79,7 +79,7 @@ pub(crate) fn items<'a>(source: &'a Source, tokens: &'a [Token<'a>]) -> Vec<Item
     out
 }
 
-/// The parts of a list between brackets that commas divide: fields, variants, parameters.
+/// The parts of a comma-separated list between brackets: fields, variants, parameters.
 pub(crate) fn parts<'a>(source: &'a Source, tokens: &'a [Token<'a>]) -> Vec<Item<'a>> {
     let mut out = Vec::new();
     let (mut begun, mut depth) = (0, 0_usize);
@@ -104,12 +104,12 @@ pub(crate) fn parts<'a>(source: &'a Source, tokens: &'a [Token<'a>]) -> Vec<Item
     out
 }
 
-/// Attributes and visibility at `at`, and the index behind them.
+/// Attributes and visibility at `at`, and the index after them.
 fn front<'a>(source: &'a Source, tokens: &[Token<'a>], mut at: usize) -> (Vec<&'a str>, bool, usize) {
     let mut attributes = Vec::new();
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
     while text(at) == "#" {
-        // `#![..]` is of the file and not of the item that follows.
+        // `#![..]` belongs to the file and not to the next item.
         let is_inner = text(at + 1) == "!";
         let open = at + 1 + usize::from(is_inner);
         let close = closing(tokens, open);
@@ -126,7 +126,7 @@ fn front<'a>(source: &'a Source, tokens: &[Token<'a>], mut at: usize) -> (Vec<&'
     }
 }
 
-/// What an item is, and its name.
+/// Keyword and name of an item.
 fn kind<'a>(head: &[Token<'a>]) -> (&'a str, &'a str) {
     let next = |index: usize| head.get(index + 1).map_or("", |token| token.text);
     for (index, token) in head.iter().enumerate() {
@@ -149,11 +149,11 @@ pub(crate) fn told(source: &Source, tokens: &[Token<'_>]) -> String {
     {
         line = line.replace(broken, whole);
     }
-    // Whether a parameter may be changed is the function's own affair.
+    // A `mut` before a parameter does not concern callers.
     line.replace("(mut ", "(").replace(", mut ", ", ")
 }
 
-/// Whether a condition of `cfg` holds in the build that is looked at: Linux, and no tests.
+/// Whether a `cfg` condition holds in the examined build: Linux, without tests.
 fn is_on(condition: &str) -> bool {
     let condition = condition.trim();
     let inside = |name: &str| condition.strip_prefix(name)?.trim().strip_prefix('(')?.strip_suffix(')');
@@ -176,7 +176,7 @@ fn is_on(condition: &str) -> bool {
     }
 }
 
-/// What commas outside brackets divide.
+/// Splits a list at the commas outside brackets.
 fn split(list: &str) -> Vec<&str> {
     let (mut out, mut begun, mut depth) = (Vec::new(), 0, 0_usize);
     for (at, letter) in list.char_indices() {
@@ -199,7 +199,7 @@ fn split(list: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// Items are told apart whatever ends them, with their attributes and their visibility.
+    /// Items are separated with any kind of ending, with their attributes and visibility.
     #[test]
     fn items_are_told_apart() {
         let text = "#![deny(x)]\nuse a::{b, c};\n#[derive(Clone, Debug)]\npub struct A { b: [u8; 2] }\n\
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(super::told(&source, all[3].head), "const fn c() -> [u8; 2]");
     }
 
-    /// Fields and variants are divided by the commas that divide them, not by those of types.
+    /// Fields and variants are split at their own commas, not at those inside types.
     #[test]
     fn parts_are_told_apart() {
         let text = "pub a: Vec<(u8, u8)>, b: fn(u8) -> u8, C { d: u8, e: u8, }, #[x(y, z)] F(u8),";
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(all.iter().filter(|part| part.is_public).count(), 1);
     }
 
-    /// Conditions are those of a build for Linux with the features that users have.
+    /// Conditions are evaluated for a Linux build with the features that users have.
     #[test]
     fn conditions_are_read() {
         for (condition, expected) in [

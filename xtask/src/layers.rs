@@ -1,14 +1,14 @@
-//! The import table: which module of the library may import which, as data, and the check of every path
-//! against it.
+//! The import table: the imports that each module of the library may have, as data, and the check of every
+//! path against it.
 //!
-//! docs/ARCHITECTURE.md holds a copy, written by `cargo xtask layers` and checked by tidy. A change of the
-//! table comes with a note in docs/decisions. Tests are exempt: they may set up whatever they need.
+//! docs/ARCHITECTURE.md has a copy, written by `cargo xtask layers` and checked by tidy. A change of the
+//! table comes with a note in docs/decisions. Tests are exempt, since their setup may use any module.
 //!
-//! A large module is divided in turn: its parts have rows too, which say what of the same module each may
-//! import. From other modules a part may import what its module may.
+//! A large module is divided in turn: its parts have rows too, with the parts of the same module that each
+//! may import. From other modules a part may import the same as its module.
 //!
-//! Invariant: a module imports only what stands above it in the table, so the graph has no cycle; nor has
-//! that of a module's parts.
+//! Invariant: a module imports only modules above it in the table, so the graph has no cycle; the graph of a
+//! module's parts has none either.
 
 use crate::finding::Finding;
 use crate::paths::{Named, Naming, absolute, named};
@@ -24,7 +24,7 @@ pub(crate) struct Layer {
     pub(crate) holds: &'static str,
 }
 
-/// Top to bottom of the import order: what is imported comes first.
+/// The modules in the order of imports: an imported module comes first.
 pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "base",
@@ -137,8 +137,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
 ];
 
-/// The parts of modules that are divided, each by its path and with the parts of the same module that it may
-/// import.
+/// The parts of divided modules, each with its path and the parts of the same module that it may import.
 const PARTS: &[Layer] = &[
     Layer { module: "engine::budget", imports: &[], holds: "division of the one memory budget" },
     Layer { module: "engine::options", imports: &["budget"], holds: "options of an opening" },
@@ -225,7 +224,7 @@ pub(crate) fn markdown() -> String {
     out
 }
 
-/// The module that a part is of.
+/// The module of a part.
 fn module_of(part: &Layer) -> &'static str {
     part.module.split("::").next().unwrap_or_default()
 }
@@ -267,11 +266,11 @@ fn check_source(source: &Source, out: &mut Vec<Finding>) {
     }
 }
 
-/// Checks a path within a module that is divided.
+/// Checks a path within a divided module.
 fn check_part(source: &Source, module: &[String], one: &Named<'_>, path: &[String], out: &mut Vec<Finding>) {
     let (Some(top), Some(own)) = (module.first(), module.get(1)) else { return };
     let parts: Vec<&Layer> = PARTS.iter().filter(|part| module_of(part) == top).collect();
-    // A path may end at the module itself, which is then named whole.
+    // A path may end at the module itself, and then names the whole module.
     let named = path.get(1).map_or("", String::as_str);
     if parts.is_empty() || named == own {
         return;
@@ -300,7 +299,7 @@ fn check_part(source: &Source, module: &[String], one: &Named<'_>, path: &[Strin
     ));
 }
 
-/// The path from the root; in the root itself a plain module name is one too.
+/// The path from the root. In the root itself a plain module name is such a path.
 fn from_root(one: &Named<'_>, module: &[String]) -> Option<Vec<String>> {
     let in_root = module.is_empty() && LAYERS.iter().any(|layer| layer.module == one.segments[0]);
     if in_root { Some(one.segments.iter().map(|s| s.to_string()).collect()) } else { absolute(one, module) }
@@ -309,7 +308,7 @@ fn from_root(one: &Named<'_>, module: &[String]) -> Option<Vec<String>> {
 fn check_path(source: &Source, layer: &Layer, one: &Named<'_>, path: &[String], out: &mut Vec<Finding>) {
     let own = layer.module;
     if LAYERS.iter().all(|other| other.module != path[0]) {
-        // The root may define things for itself; nobody else takes anything from there.
+        // The root may define items for itself; no other module may import them.
         if own != "lib" {
             out.push(Finding::new(
                 &source.path,
@@ -339,7 +338,7 @@ fn check_path(source: &Source, layer: &Layer, one: &Named<'_>, path: &[String], 
     ));
 }
 
-/// `pub use` outside the face would make a second way to a name.
+/// `pub use` outside the public modules would add a second path to a name.
 pub(crate) fn check_public_uses(tree: &Tree, out: &mut Vec<Finding>) {
     const FACE: &[&str] = &["src/lib.rs", "src/db", "src/inspect", "src/io/sim", "src/lab"];
     for source in tree.sources.iter().filter(|source| source.in_library()) {
@@ -367,7 +366,7 @@ mod tests {
         out.iter().map(Finding::to_string).collect()
     }
 
-    /// The table itself points only upward in the list: no cycles, no unknown names.
+    /// Imports of the table point only upward in the list: no cycles, no unknown names.
     #[test]
     fn the_table_is_a_partial_order() {
         for (index, layer) in LAYERS.iter().enumerate() {
@@ -378,7 +377,7 @@ mod tests {
         }
     }
 
-    /// So do the parts of each module.
+    /// Imports of the parts of each module point only upward too.
     #[test]
     fn parts_are_a_partial_order() {
         for (index, part) in PARTS.iter().enumerate() {
@@ -391,7 +390,7 @@ mod tests {
         }
     }
 
-    /// A part of a module that is divided imports what its row says, by the file where it stands.
+    /// A file in a part of a divided module may import only the parts in its row.
     #[test]
     fn parts_are_held_apart() {
         for text in [
@@ -414,7 +413,7 @@ mod tests {
         assert_eq!(findings("src/engine/mod.rs", "pub(crate) use store::Store;"), [""; 0]);
     }
 
-    /// Each way to write a forbidden import is seen, with the line it stands on.
+    /// Every form of a forbidden import is found, with its line.
     #[test]
     fn forbidden_imports_are_seen() {
         for text in [
@@ -436,7 +435,7 @@ mod tests {
         assert_eq!(findings("src/extra/mod.rs", "").len(), 1);
     }
 
-    /// What the table allows passes, as do a module's own paths, other crates and tests.
+    /// Imports that the table allows pass, and so do a module's own paths, other crates and tests.
     #[test]
     fn allowed_imports_pass() {
         let text = "use crate::levels::view::View;\nuse super::scan::Scan;\nuse std::fmt;\n\
@@ -448,7 +447,7 @@ mod tests {
         assert!(findings("src/read/tests.rs", "use crate::io::sim::Sim;").is_empty());
     }
 
-    /// A public re-export is for the face only.
+    /// Only the public modules may have a public re-export.
     #[test]
     fn public_uses() {
         let mut out = Vec::new();

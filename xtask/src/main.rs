@@ -1,7 +1,7 @@
-//! Development commands of the project: `cargo xtask`, with nothing but std.
+//! Development commands of the project, `cargo xtask`, with std as the only dependency.
 //!
-//! It is not part of the library or of the program `trine`, and is never published. `.ci/run` and developers
-//! call it. One thread; children are started one after another.
+//! This package is not a part of the library or of the program `trine`, and is never published. `.ci/run` and
+//! developers call it. It has one thread, and starts child processes one after another.
 
 mod api;
 mod checkers;

@@ -1,9 +1,10 @@
 //! `cargo xtask mutants [SHARD]`: whether a test fails when log, manifest or recovery is changed.
 //!
 //! cargo-mutants changes one expression or one function at a time in a copy of the tree, builds the library's
-//! tests and runs them: first the quick ones of the files themselves and of recovery, then, for what these
-//! let pass, the simulator's too. A shard `k/n` is every nth change, beginning with the kth. It needs
-//! cargo-mutants, and says so where it is not.
+//! tests and runs them. The first stage runs the quick tests, of the files themselves and of recovery. The
+//! second stage runs the simulator's tests too, for the changes that the first missed. A shard `k/n` is every
+//! nth change, beginning with the kth. The command needs cargo-mutants, and is skipped with a message without
+//! it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,34 +13,34 @@ use std::process::{Command, Stdio};
 
 use crate::coverage::{GROUPS, own_tests};
 
-/// Of the changes that can be built, those that a test must tell, in percent. Some change nothing.
+/// Least percentage of compiling changes that a test must catch. Some changes have no effect.
 const CAUGHT_MIN: f64 = 90.0;
 
-/// What is tried where no shard is asked for: some 170 changes.
+/// The default shard: some 170 changes.
 const SHARD: &str = "0/5";
 
-/// One way to run the library's tests.
+/// A selection of the library's tests.
 struct Stage {
     name: &'static str,
-    /// Which of them are run.
+    /// Filters for the names of these tests.
     filters: Vec<String>,
-    /// A change that makes them run longer than this is caught.
+    /// Limit on their time; a change that exceeds the limit counts as caught.
     seconds_max: u32,
 }
 
-/// Files and folders that the library's tests need, with the packages of the workspace.
+/// Files and folders that the library's tests need, and the packages of the workspace.
 const COPIED: &[&str] =
     &["src", "tests", "cli", "workload", "repro", "xtask", "examples", "docs", "fuzz", "README.md", "Cargo."];
 
-/// The library as a dependency of its own tests, by itself or by another package: it would be built anew for
-/// each change too. The features that are asked for there are given instead.
+/// Lines of the manifest that make the library a dependency of its own tests, directly or by another package.
+/// The copy lacks them, because each change would rebuild that dependency too; `FEATURES` has its features.
 const LEFT_OUT: &[&str] = &["trine = { path = \".\"", "trine-fuzz-targets = "];
 const FEATURES: &str = "--features=fuzz,lab,sim";
 
-/// Memory of one process, in KiB: a change may have it ask for more and more.
+/// Memory limit of one process, in KiB: a change may cause unbounded allocations.
 const MEMORY_KIB: &str = "12582912";
 
-/// How a stage ended for each change.
+/// The result of a stage for each change.
 #[derive(Default, Debug)]
 struct Outcome {
     caught: BTreeSet<String>,
@@ -47,7 +48,7 @@ struct Outcome {
     unviable: BTreeSet<String>,
 }
 
-/// Tries the shard that is asked for.
+/// Tests the changes of a shard.
 pub(crate) fn run(root: &Path, asked: &[&str]) -> Result<(), String> {
     let shard = match asked {
         [] => SHARD,
@@ -81,7 +82,8 @@ fn stages() -> [Stage; 2] {
     ]
 }
 
-/// The tree in target/mutants/tree; what is there already keeps its time, so that it is not built again.
+/// Copies the tree to target/mutants/tree. Unchanged files keep their time, so that cargo does not rebuild
+/// them.
 fn copy(root: &Path) -> Result<(), String> {
     let mut list = Command::new("git");
     list.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root);
@@ -110,7 +112,7 @@ fn is_shard(text: &str) -> bool {
     matches!(numbers, Some((Ok(k), Ok(n))) if k < n)
 }
 
-/// A pattern that only this text fits.
+/// A pattern that matches only this text.
 fn escaped(text: &str) -> String {
     let mut pattern = String::new();
     for symbol in text.chars() {
@@ -138,7 +140,7 @@ impl Stage {
         command.env_remove("CARGO_TARGET_DIR");
         command.env("CARGO_PROFILE_TEST_OPT_LEVEL", "1").env("CARGO_PROFILE_TEST_DEBUG", "0");
         let status = command.status().map_err(|error| format!("could not run cargo mutants: {error}"))?;
-        // 2: some were missed. 3: some took too long.
+        // Exit code 2: some changes were missed. Exit code 3: some took too long.
         if !matches!(status.code(), Some(0 | 2 | 3)) {
             return Err(format!("cargo mutants ended with {status}"));
         }
@@ -172,7 +174,7 @@ fn judge(shard: &str, first: &Outcome, last: &Outcome) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// A shard is k/n, and k one of n.
+    /// A shard is k/n with k below n.
     #[test]
     fn shards_are_read() {
         for (text, verdict) in [("0/7", true), ("6/7", true), ("7/7", false), ("7", false), ("a/b", false)] {
@@ -180,8 +182,8 @@ mod tests {
         }
     }
 
-    /// Every package of the workspace is in the copy, without which cargo does not read it; so is every line
-    /// of the manifest that is left out of the copy there to be left out.
+    /// The copy has every package of the workspace, which cargo needs to read it. Each line to leave out of
+    /// the manifest occurs in it once.
     #[test]
     fn copies_are_whole() {
         let manifest = include_str!("../../Cargo.toml");
@@ -195,13 +197,13 @@ mod tests {
         }
     }
 
-    /// Nothing in a name of a change means anything in a pattern.
+    /// Special characters in the name of a change have no meaning in its pattern.
     #[test]
     fn names_are_patterns_of_themselves() {
         assert_eq!(escaped("a.rs:1:2: replace + with *"), r"a\.rs:1:2: replace \+ with \*");
     }
 
-    /// What both stages caught counts, and too few are an error.
+    /// Changes caught by either stage count, and too few are an error.
     #[test]
     fn shares_are_judged() {
         let names = |from: usize, to: usize| (from..to).map(|index| index.to_string()).collect();

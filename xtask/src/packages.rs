@@ -1,4 +1,4 @@
-//! Rules about packages: none has a file of another in it, and what is shipped asks for no lab.
+//! Rules about packages: no package includes a file of another, and shipped packages do not enable the lab.
 
 use crate::docs::join;
 use crate::finding::Finding;
@@ -6,7 +6,7 @@ use crate::source::Source;
 use crate::tree::Tree;
 
 const MANIFEST: &str = "Cargo.toml";
-/// Packages that the shipped program is made of, beside the library.
+/// Packages of the shipped program, beside the library.
 const SHIPPED: &[&str] = &["cli", "workload"];
 
 pub(crate) fn check(tree: &Tree, out: &mut Vec<Finding>) {
@@ -14,7 +14,7 @@ pub(crate) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     shipped_features(tree, out);
 }
 
-/// A module by `#[path]` is a file of its own package.
+/// A module with `#[path]` is a file of its own package.
 fn foreign_files(tree: &Tree, out: &mut Vec<Finding>) {
     for source in &tree.sources {
         for (line, target) in module_paths(source) {
@@ -44,7 +44,7 @@ fn module_paths(source: &Source) -> Vec<(usize, &str)> {
     out
 }
 
-/// The folder of the package that a file belongs to; empty for the root's.
+/// The folder of a file's package; empty for the root package.
 fn package_of<'a>(tree: &Tree, path: &'a str) -> &'a str {
     let mut folder = path;
     while let Some((above, _)) = folder.rsplit_once('/') {
@@ -56,7 +56,7 @@ fn package_of<'a>(tree: &Tree, path: &'a str) -> &'a str {
     ""
 }
 
-/// Dependencies of what is shipped do not ask for the feature `lab`; those of its tests may.
+/// Dependencies of shipped packages do not enable the feature `lab`; dev-dependencies may.
 fn shipped_features(tree: &Tree, out: &mut Vec<Finding>) {
     for package in SHIPPED {
         let path = format!("{package}/{MANIFEST}");
@@ -87,8 +87,8 @@ mod tests {
         out.into_iter().map(|one| (one.path, one.line)).collect()
     }
 
-    /// A path to a file of another package trips, also where one package lies within the folder of another;
-    /// a path within the package does not, nor does one in a comment or a string.
+    /// A path to a file of another package is an error, also if one package is within the folder of another.
+    /// A path within the package passes, and so does one in a comment or a string.
     #[test]
     fn modules_by_path_stay_in_their_package() {
         let manifests = ["Cargo.toml", "cli/Cargo.toml", "fuzz/Cargo.toml", "fuzz/targets/Cargo.toml"];
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(found(&[("cli/Cargo.toml", ""), ("src/a.rs", said)]), []);
     }
 
-    /// The program and what it shares with others have no lab; their tests and other packages may.
+    /// The program and its shared package do not enable the lab; their tests and other packages may.
     #[test]
     fn no_lab_is_shipped() {
         let with = "[dependencies]\ntrine = { path = \"..\", features = [\"lab\"] }\n";

@@ -1,8 +1,8 @@
-//! Paths that a file names: every `use`, taken apart, and every path in its code.
+//! Paths in a file: every path of a `use` tree, and every path in code.
 
 use crate::source::{Source, Token, closing};
 
-/// How a path came to be named.
+/// The kind of place where a path occurs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Naming {
     Use,
@@ -10,14 +10,14 @@ pub(crate) enum Naming {
     Inline,
 }
 
-/// One path, as written: `super`, `io`, `env`.
+/// One path in source form: `super`, `io`, `env`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named<'a> {
     pub(crate) segments: Vec<&'a str>,
     /// Offset in the file.
     pub(crate) at: usize,
     pub(crate) naming: Naming,
-    /// Modules opened with braces around it, outermost first.
+    /// Inline modules around the path, outermost first.
     pub(crate) inside: Vec<&'a str>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn named(source: &Source) -> Vec<Named<'_>> {
                 inside: inside.clone(),
             }));
         } else if text == "pub" && follows(1) == "(" && follows(2) == "in" {
-            // Who may see an item is nothing that the item uses.
+            // The path of `pub(in ..)` limits visibility, and is not an import.
             index = closing(&tokens, index + 1) + 1;
         } else if tokens[index].is_word() && follows(1) == "::" {
             let at = tokens[index].at;
@@ -74,7 +74,7 @@ fn begins_statement(tokens: &[Token<'_>], index: usize) -> bool {
     tokens.get(index + 1).is_some_and(|next| next.text != "<")
 }
 
-/// Takes one tree of a `use` apart; returns the index behind it.
+/// Splits one `use` tree into paths; returns the index after it.
 fn use_tree<'a>(
     tokens: &[Token<'a>],
     mut index: usize,
@@ -111,7 +111,7 @@ fn use_tree<'a>(
     index
 }
 
-/// The path from the crate's root, for one that begins with `crate`, `self` or `super`.
+/// The path from the crate's root, if the path begins with `crate`, `self` or `super`.
 pub(crate) fn absolute(named: &Named<'_>, module: &[String]) -> Option<Vec<String>> {
     let mut here: Vec<String> = module.to_vec();
     here.extend(named.inside.iter().map(|name| name.to_string()));
@@ -142,7 +142,7 @@ mod tests {
         named(&source).iter().filter_map(|one| absolute(one, &module)).map(|path| path.join("::")).collect()
     }
 
-    /// Nested groups, renames, globs and `self` in a group are all taken apart.
+    /// Nested groups, renames, globs and `self` in a group are expanded.
     #[test]
     fn use_trees_are_expanded() {
         let source = Source::new("src/a.rs", "pub use b::{self, c::{d as e, f}, g::*};\nuse h;");
@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(all[4].naming, Naming::Use);
     }
 
-    /// `crate`, `super`, `super::super` and `self` lead to the same names, in uses and in code, also in inner
-    /// modules.
+    /// `crate`, `super`, `super::super` and `self` resolve to the same names, in `use` and in code, also in
+    /// inline modules.
     #[test]
     fn paths_are_resolved() {
         let text = "use crate::base::id;\nuse super::super::super::wal::Log;\nuse self::x::Y;\n\
@@ -165,7 +165,7 @@ mod tests {
         );
     }
 
-    /// Paths in comments and strings are not named, nor is a path's tail, nor who may see an item.
+    /// Paths in comments and strings do not count, nor does the tail of a path or the path of `pub(in ..)`.
     #[test]
     fn only_code_names_paths() {
         let seen = "pub(in crate::io) struct A; pub(in crate::io) fn f(b: crate::base::B) {}";

@@ -1,7 +1,7 @@
-//! `cargo xtask macos`: the library and the program are checked for macOS, which nothing here can run.
+//! `cargo xtask macos`: compiles the library and the program for macOS, without running them.
 //!
-//! It needs the standard library of that target and fetches it with rustup. Where it cannot be had, the check
-//! is skipped, and says so.
+//! It needs the standard library for that target and fetches it with rustup. Without it the check is skipped
+//! with a message.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ pub(crate) fn macos(root: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("cargo check for {MACOS} ended with {status}")) }
 }
 
-/// Whether rustc can compile for `target`: whether its folder of libraries has any.
+/// Whether rustc can compile for `target`, that is, whether the target's folder of libraries has std.
 fn has_std(target: &str) -> Result<bool, String> {
     let mut command = Command::new("rustc");
     let output = command.args(["--print", "target-libdir", "--target", target]).output();
@@ -38,7 +38,7 @@ fn has_std(target: &str) -> Result<bool, String> {
     Ok(output.status.success() && names.any(|name| name.to_string_lossy().starts_with("libstd-")))
 }
 
-/// Asks rustup for the standard library; `false` if there is no rustup, or no network.
+/// Adds the standard library with rustup; `false` without rustup or network.
 fn fetch(target: &str) -> bool {
     let mut command = Command::new("rustup");
     command.args(["target", "add", target]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -49,7 +49,7 @@ fn fetch(target: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The standard library of this machine is found, and that of a target there is not is not.
+    /// The host's standard library is found, and that of an unknown target is not.
     #[test]
     fn standard_libraries_are_found() {
         let output = Command::new("rustc").arg("-vV").output().expect("rustc runs");

@@ -1,5 +1,5 @@
-//! `cargo xtask quickstart`: the README's quickstart, as a new user follows it. A new package has the
-//! dependencies and the program of the page and nothing else; it is built and run.
+//! `cargo xtask quickstart`: follows the README's quickstart like a new user. Builds and runs a new package
+//! that has only the dependencies and the program of the page.
 //!
 //! The package is in a temporary directory. It takes versions from the project's Cargo.lock and builds into
 //! the project's target directory, so that nothing is downloaded and little is built.
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::scratch::Scratch;
 
 const README: &str = "README.md";
-/// Where the page has the user put this repository.
+/// The path of the repository in the page's dependencies.
 const PATH_OF_COPY: &str = "path = \"trine\"";
 
 /// Follows the page.
@@ -33,12 +33,12 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let target =
         std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), |path| root.join(path));
     let target = target.display().to_string();
-    // As the project's own profile has it: what is built already is used.
+    // The project's own profile, so that existing builds are reused.
     let variables = [("CARGO_TARGET_DIR", target.as_str()), ("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")];
     cargo(&package, &["run", "--quiet", "--offline"], &variables)
 }
 
-/// The first block of that language on the page.
+/// The first code block in that language on the page.
 fn block<'a>(page: &'a str, language: &str) -> Result<&'a str, String> {
     let opening = format!("```{language}\n");
     let inside = page.split_once(&opening).and_then(|(_, rest)| rest.split_once("```"));
@@ -70,7 +70,7 @@ fn cargo(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Re
 mod tests {
     use super::*;
 
-    /// The first block of a language is what stands between its marks; a page without one is refused.
+    /// The first block of a language is the text between its fences; a page without one is an error.
     #[test]
     fn blocks_are_found() {
         let page = "# A\n\n```toml\n[dependencies]\n```\n```rust\nfn main() {}\n```\n```rust\n```\n";

@@ -1,14 +1,14 @@
-//! A temporary directory that goes with its owner.
+//! A temporary directory that is removed with its owner.
 
 use std::path::{Path, PathBuf};
 
-/// See the module.
+/// The temporary directory; see the module.
 pub(crate) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// An empty directory of this process.
+    /// Creates an empty directory for this process.
     pub(crate) fn new(name: &str) -> Result<Scratch, String> {
         let path = std::env::temp_dir().join(format!("trine-{name}-{}", std::process::id()));
         match std::fs::create_dir(&path) {

@@ -1,7 +1,7 @@
 //! docs/SETTINGS.md: the settings table, read from the rows of the macro in `src/base/settings.rs`.
 //!
-//! It is not a Rust parser: a row is `name id = default, min, max, "about";`, with `["name of 0", ..],`
-//! before the last part if values have names, and anything else is refused with its line.
+//! It is not a Rust parser: a row is `name id = default, min, max, "about";`. If values have names, `["name
+//! of 0", ..],` comes before the last part. Any other form is an error with its line.
 
 use crate::source::{Source, Token, closing};
 use crate::tree::Tree;
@@ -27,7 +27,7 @@ struct Row {
     about: String,
 }
 
-/// The whole page.
+/// The text of docs/SETTINGS.md.
 pub(crate) fn page(tree: &Tree) -> Result<String, String> {
     let source =
         tree.sources.iter().find(|source| source.path == PATH).ok_or(format!("there is no {PATH}"))?;
@@ -91,7 +91,7 @@ fn row(row: &[Token<'_>], raw: &str) -> Option<Row> {
     Some(Row { name: name.text.to_string(), default, min, max, words, about: strings(about) })
 }
 
-/// A number, `a << b` or `a * b`.
+/// Evaluates a number, `a << b` or `a * b`.
 fn number(expression: &[Token<'_>]) -> Option<u64> {
     let literal = |token: &Token<'_>| token.text.replace('_', "").trim_end_matches("u64").parse::<u64>().ok();
     match expression {
@@ -116,7 +116,7 @@ fn strings(raw: &str) -> String {
 }
 
 impl Row {
-    /// A value as people read it: by its name, or bytes with their unit.
+    /// A value in readable form: its name, or bytes with a unit.
     fn shown(&self, value: u64) -> String {
         if let Some(word) = usize::try_from(value).ok().and_then(|index| self.words.get(index)) {
             return format!("`{word}`");
@@ -142,7 +142,7 @@ mod tests {
         page(&Tree::of(&[(PATH, &text)]))
     }
 
-    /// Shifts, products and plain numbers are read; bytes are shown with their unit, counts are not.
+    /// Shifts, products and plain numbers are evaluated; bytes are shown with a unit, counts are not.
     #[test]
     fn rows_are_read() {
         let page = made(
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(page, Ok(format!("{HEAD}{rows}")));
     }
 
-    /// Values with names are shown by them.
+    /// Named values are shown by their names.
     #[test]
     fn names_of_values_are_read() {
         let page = made("kind 1 = 1, 0, 1, [\"none\", \"bloom\"], \"What [it] is.\";").expect("a page");
@@ -161,7 +161,7 @@ mod tests {
         assert!(page.ends_with(row), "{page}");
     }
 
-    /// A row of another form is refused with its line.
+    /// A row of another form is an error with its line.
     #[test]
     fn other_forms_are_refused() {
         for bad in ["a 0 = f(1), 2, 3, \"b\";", "a = 1, 2, 3, \"b\";", "a 0 = 1, 2;"] {

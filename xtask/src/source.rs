@@ -1,11 +1,11 @@
-//! One Rust file, cut into code, comments and strings, with its test lines marked.
+//! One Rust file, split into code, comments and strings, with its test lines marked.
 //!
-//! It is a lexer, not a parser: rules look at tokens and braces, which is enough for all of them and survives
-//! code that does not compile.
+//! This is a lexer, not a parser. All rules work on tokens and braces, so they also work on code that does
+//! not compile.
 //!
 //! Invariants: 1. `code` and `comments` have the length and the line breaks of `raw`, so an offset means the
-//! same place in all three; 2. a string or character literal is blank in both, but for a `"` in `code` at
-//! either end.
+//! same position in all three; 2. a string or character literal is blank in both, except for a `"` in `code`
+//! at either end.
 
 /// A word, a number, `::`, or one character.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ impl Token<'_> {
     }
 }
 
-/// What kind of lines a rule is about.
+/// The kind of a line: library or test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Library,
@@ -31,17 +31,17 @@ pub(crate) enum Part {
 /// A Rust file.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// Relative to the root, with `/`.
+    /// Relative to the root, with `/` as separator.
     pub(crate) path: String,
     pub(crate) raw: String,
-    /// `raw` with comments and the insides of literals blank.
+    /// `raw` with comments and the contents of literals blanked.
     pub(crate) code: String,
-    /// `raw` with everything but comments blank.
+    /// `raw` with all but comments blanked.
     pub(crate) comments: String,
     /// Offset at which each line begins.
     line_starts: Vec<usize>,
     test_lines: Vec<bool>,
-    /// Modules declared under `#[cfg(test)]` whose text is in another file.
+    /// Modules declared under `#[cfg(test)]` that have files of their own.
     pub(crate) test_modules: Vec<String>,
 }
 
@@ -76,12 +76,12 @@ impl Source {
         self.test_lines.fill(true);
     }
 
-    /// The whole file is for tests.
+    /// Whether the whole file is test code.
     pub(crate) fn is_test_file(&self) -> bool {
         self.test_lines.iter().all(|test| *test)
     }
 
-    /// Line of an offset, from 1.
+    /// The line of an offset, counted from 1.
     pub(crate) fn line_of(&self, at: usize) -> usize {
         self.line_starts.partition_point(|start| *start <= at)
     }
@@ -104,7 +104,7 @@ impl Source {
         text[start..end].trim_end_matches(['\n', '\r'])
     }
 
-    /// A line as written, by its number from 1.
+    /// A line of `raw`, by its number from 1.
     pub(crate) fn raw_line(&self, line: usize) -> &str {
         self.line_in(&self.raw, line)
     }
@@ -117,13 +117,13 @@ impl Source {
         self.line_in(&self.comments, line)
     }
 
-    /// Neither blank nor all comment: code, or the inside of a string of several lines.
+    /// Whether the line is code or the inside of a multi-line string, rather than blank or a comment.
     pub(crate) fn is_code_line(&self, line: usize) -> bool {
         let blank = |text: &str| text.trim().is_empty();
         !blank(self.raw_line(line)) && (!blank(self.code_line(line)) || blank(self.comment_line(line)))
     }
 
-    /// Lines of code among these lines.
+    /// Number of code lines in a range.
     pub(crate) fn code_lines(&self, lines: std::ops::RangeInclusive<usize>) -> usize {
         lines.filter(|line| self.is_code_line(*line)).count()
     }
@@ -132,7 +132,7 @@ impl Source {
         tokens(&self.code)
     }
 
-    /// Whether the file lies in the library.
+    /// Whether the file belongs to the library.
     pub(crate) fn in_library(&self) -> bool {
         self.path.starts_with("src/")
     }
@@ -174,7 +174,7 @@ pub(crate) fn tokens(code: &str) -> Vec<Token<'_>> {
     out
 }
 
-/// Index of the token that closes the bracket at `open`, or the last token.
+/// Index of the token that closes the bracket at `open`, or of the last token.
 pub(crate) fn closing(tokens: &[Token<'_>], open: usize) -> usize {
     let mut depth = 0usize;
     for (index, token) in tokens.iter().enumerate().skip(open) {
@@ -215,8 +215,8 @@ fn item_end(tokens: &[Token<'_>], start: usize) -> usize {
     tokens.len().saturating_sub(1)
 }
 
-/// First and last offset of every item under `#[cfg(test)]`, and the modules among them that live in other
-/// files.
+/// First and last offset of every item under `#[cfg(test)]`, and the modules among them with files of their
+/// own.
 fn test_regions(tokens: &[Token<'_>]) -> (Vec<(usize, usize)>, Vec<String>) {
     let (mut regions, mut modules) = (Vec::new(), Vec::new());
     let mut index = 0;
@@ -268,7 +268,7 @@ fn is_test_cfg(attribute: &[Token<'_>]) -> bool {
     }
 }
 
-/// Code and comments of `raw`, each with everything else blank.
+/// Splits `raw` into code and comments, each with the rest blanked.
 fn separate(raw: &str) -> (String, String) {
     let bytes = raw.as_bytes();
     let blank = || -> Vec<u8> { bytes.iter().map(|b| if *b == b'\n' { b'\n' } else { b' ' }).collect() };
@@ -297,7 +297,7 @@ enum Piece {
     Literal,
 }
 
-/// End and kind of the piece of text at `at`.
+/// End and kind of the text starting at `at`.
 fn piece(bytes: &[u8], at: usize) -> (usize, Piece) {
     let rest = &bytes[at..];
     let after_word = at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
@@ -391,7 +391,7 @@ fn raw_string_bytes(rest: &[u8], mut at: usize, hashes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Comments, strings of every kind, characters and lifetimes are told apart.
+    /// Comments, strings of every kind, characters and lifetimes are distinguished.
     #[test]
     fn pieces_are_told_apart() {
         let raw = "let a = \"x // y\"; // c \"q\"\nlet b = 'z'; let c: &'a str = r#\"un\"safe\"#; /* d /* e */ f */ g\n\
@@ -407,7 +407,7 @@ mod tests {
         );
     }
 
-    /// Only items under a test cfg are test lines; a module in another file is named.
+    /// Only items under a test cfg are test lines; a module in another file is listed.
     #[test]
     fn test_lines_are_marked() {
         let raw = "use a;\n#[cfg(test)]\nuse b::{c, d};\nfn e() {}\n#[cfg(test)]\n#[path = \"x\"]\nmod tests {\n fn f() {}\n}\n\
@@ -426,14 +426,14 @@ mod tests {
         assert!(!is_test("all(loom, not(test))") && !is_test("all(any(test, loom), unix)"));
     }
 
-    /// Blank lines and comments are not code; the inside of a long string is.
+    /// Blank lines and comments are not code; the inside of a multi-line string is.
     #[test]
     fn code_lines_are_counted() {
         let source = Source::new("src/a.rs", "//! a\n\nlet a = \"b\n  c\n\"; // d\n/* e\n f */\n}");
         assert_eq!(source.code_lines(1..=source.line_count()), 4);
     }
 
-    /// Files know their module.
+    /// A file's path determines its module.
     #[test]
     fn modules_of_files() {
         assert_eq!(Source::new("src/io/env.rs", "").module(), ["io", "env"]);

@@ -1,5 +1,4 @@
-//! Pages that are written by a command: each is made from the tree, then written, or compared with what is
-//! there.
+//! Generated pages: a command makes each page from the tree, then writes it or compares it with the file.
 
 use std::path::Path;
 
@@ -15,11 +14,11 @@ pub(crate) enum Document {
     Api,
 }
 
-/// What to do with a page once it is made.
+/// The action on a generated page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     Write,
-    /// Write nothing; fail if the file differs.
+    /// Writes nothing, and fails if the file differs.
     Check,
 }
 
@@ -55,7 +54,7 @@ impl Document {
     }
 }
 
-/// Makes the page and writes it, or fails if it is stale.
+/// Generates the page and writes it, or fails if the file is stale.
 pub(crate) fn settle(root: &Path, document: Document, mode: Mode) -> Result<(), String> {
     let tree = Tree::load(root)?;
     let text = document.make(&tree)?;
@@ -68,7 +67,7 @@ pub(crate) fn settle(root: &Path, document: Document, mode: Mode) -> Result<(), 
     }
 }
 
-/// Fails with the first line that differs.
+/// Returns the first differing line as the error.
 fn is_current(kept: Option<&str>, made: &str) -> Result<(), usize> {
     let kept = kept.unwrap_or_default();
     if kept == made {
@@ -82,7 +81,7 @@ fn is_current(kept: Option<&str>, made: &str) -> Result<(), usize> {
 mod tests {
     use super::*;
 
-    /// A stale page is named with its first wrong line; a missing one is stale from the start.
+    /// A stale page is reported with its first differing line; a missing one is stale from line 1.
     #[test]
     fn stale_pages_are_refused() {
         assert_eq!(is_current(Some("a\nb\n"), "a\nb\n"), Ok(()));

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: every rule over every file, with nothing exempted by name.
+//! `cargo xtask tidy`: checks every file by every rule, with no exemption by name.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::finding::Finding;
 use crate::tree::Tree;
 use crate::{cycles, docs, layers, packages, rules};
 
-/// Prints what is wrong; fails if anything is.
+/// Prints all findings; fails if there are any.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     let tree = Tree::load(root)?;
     let findings = check(&tree);
@@ -20,13 +20,13 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     if findings.is_empty() { Ok(()) } else { Err(format!("tidy: {} to mend", findings.len())) }
 }
 
-/// Prints which files name each other.
+/// Prints the files that name each other.
 pub(crate) fn print_cycles(root: &Path) -> Result<(), String> {
     print!("{}", cycles::report(&Tree::load(root)?));
     Ok(())
 }
 
-/// All findings, by place.
+/// All findings, sorted by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut out = Vec::new();
     layers::check(tree, &mut out);
@@ -44,7 +44,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// Findings of all rules come sorted by place, each with what to do.
+    /// Findings of all rules are sorted by place, each with its remedy.
     #[test]
     fn findings_are_sorted_and_complete() {
         let tree = Tree::of(&[
@@ -57,7 +57,7 @@ mod tests {
         assert!(lines.iter().all(|line| line.matches(". ").count() >= 1), "{lines:?}");
     }
 
-    /// A tree that keeps every rule has no findings.
+    /// A tree that follows every rule has no findings.
     #[test]
     fn a_clean_tree_passes() {
         let tree = Tree::of(&[

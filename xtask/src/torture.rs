@@ -1,35 +1,35 @@
-//! `cargo xtask torture [PART] [--minutes N] [--seed N]`: what is tried on request, for as long as one likes.
+//! `cargo xtask torture [PART] [--minutes N] [--seed N]`: long tests on request, for any duration.
 //!
-//! A part is tests that are ignored otherwise, run again and again over seeds that nobody has had yet. A test
-//! is told its seeds by TRINE_SEEDS=a..b and how much to do of each by TRINE_SCALE, and says what it did in
-//! lines `torture: 12 states, 3 others`, which are added up. The first that fails ends the run with what it
-//! printed.
+//! A part is a set of ignored tests, run repeatedly over new seeds. TRINE_SEEDS=a..b passes the seeds to a
+//! test, and TRINE_SCALE the amount of work for each. A test prints its counts in lines like `torture: 12
+//! states, 3 others`, and the command adds them up. The first failure ends the run and prints the test's
+//! output.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What runs on request under one name.
+/// A named part of the torture tests.
 struct Part {
     name: &'static str,
     about: &'static str,
     runs: Runs,
-    /// Seeds of one run of them.
+    /// Seeds of one run.
     seeds: u64,
     variables: &'static [(&'static str, &'static str)],
 }
 
-/// What one run of a part is.
+/// The work of one run of a part.
 enum Runs {
-    /// The ignored tests of this name, in the tests that these arguments of cargo's choose.
+    /// The ignored tests with this name, among the tests selected by these arguments of cargo.
     Tests(&'static [&'static str], &'static str),
-    /// Every target of fuzz/, so many seconds each.
+    /// Every target of fuzz/, each for this number of seconds.
     Fuzz(&'static str),
 }
 
 impl Runs {
-    /// cargo's arguments that build it.
+    /// Arguments of cargo to build the part.
     fn build(&self) -> Vec<&'static str> {
         match self {
             Runs::Tests(of, _) => [&["test", "--package", "trine", "--no-run"], *of].concat(),
@@ -37,7 +37,7 @@ impl Runs {
         }
     }
 
-    /// And that run it.
+    /// Arguments of cargo to run the part.
     fn run(&self) -> Vec<&'static str> {
         match self {
             Runs::Tests(of, named) => {
@@ -90,10 +90,10 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// Before a run counts as long enough.
+/// Default minimum duration of a part, in minutes.
 const MINUTES: u64 = 1;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     parts: Vec<&'static str>,
@@ -101,7 +101,7 @@ struct Asked {
     seed: u64,
 }
 
-/// Runs the parts that are asked for, or all, each for so many minutes.
+/// Runs the given parts, or all, each for the given minutes.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let asked = parse(arguments)?;
     for part in PARTS.iter().filter(|part| asked.parts.contains(&part.name)) {
@@ -111,7 +111,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of the parts, for the usage.
+/// Names of the parts, for the usage text.
 pub(crate) fn names() -> String {
     PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join("|")
 }
@@ -178,9 +178,9 @@ fn command(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Adds up what tests said they did.
+/// Adds up the counts in a test's output.
 fn add(sums: &mut BTreeMap<String, u64>, output: &str) {
-    // A line may stand behind the name of its test.
+    // The counts may follow the name of the test on its line.
     for line in output.lines().filter_map(|line| line.split_once("torture: ").map(|(_, counts)| counts)) {
         for count in line.split(", ") {
             if let Some((number, what)) = count.split_once(' ')
@@ -196,7 +196,7 @@ fn add(sums: &mut BTreeMap<String, u64>, output: &str) {
 mod tests {
     use super::*;
 
-    /// Parts, minutes and a seed are asked for in any order; what there is not is told.
+    /// Parts, minutes and a seed come in any order; unknown parts are errors.
     #[test]
     fn parts_are_asked_for() {
         let all: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// What tests say they did is added up, whatever else they print.
+    /// Counts in the output of tests are added up; other output is ignored.
     #[test]
     fn counts_are_added_up() {
         let mut sums = BTreeMap::new();
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(sums, BTreeMap::from(expected));
     }
 
-    /// A part is named once.
+    /// The names of parts are unique.
     #[test]
     fn parts_have_names() {
         let names: std::collections::BTreeSet<&str> = PARTS.iter().map(|part| part.name).collect();

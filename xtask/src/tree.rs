@@ -1,11 +1,11 @@
-//! The files tidy looks at: what git tracks, and what it would track if added.
+//! The files that tidy checks: those tracked by git, and those that git would track if added.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::source::Source;
 
-/// All files of a tree that are text.
+/// All text files of a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// Rust files.
@@ -30,7 +30,7 @@ impl Tree {
         let names = String::from_utf8(listing.stdout).map_err(|_| "a file name is not UTF-8")?;
         let mut files = Vec::new();
         for name in names.split('\0').filter(|name| !name.is_empty()) {
-            // Files removed but still in the index, and files that are not text, are not looked at.
+            // Removed files that are still in the index, and files that are not text, are skipped.
             if let Ok(bytes) = std::fs::read(root.join(name))
                 && let Ok(text) = String::from_utf8(bytes)
             {
@@ -55,7 +55,7 @@ impl Tree {
         tree
     }
 
-    /// A module declared under `#[cfg(test)]` is test code, whatever its file is called.
+    /// Marks modules declared under `#[cfg(test)]` as test code, under any file name.
     fn mark_test_modules(&mut self) {
         let mut places = Vec::new();
         for source in &self.sources {
@@ -73,7 +73,7 @@ impl Tree {
         }
     }
 
-    /// A tree of these files, for tests.
+    /// A tree of the given files, for tests.
     #[cfg(test)]
     pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
         Tree::new(files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect())
@@ -94,7 +94,7 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// A module declared for tests only is test code in its own file and below, and its neighbours are not.
+    /// A module declared for tests is test code in its own file and below; its sibling modules are not.
     #[test]
     fn test_modules_in_other_files() {
         let tree = Tree::of(&[

@@ -1,8 +1,8 @@
-//! `cargo xtask wrap`: breaks comment lines that are too long, and lets what is left over flow into the next
-//! line.
+//! `cargo xtask wrap`: breaks comment lines that are too long, and lets the remaining words flow into the
+//! next line.
 //!
-//! It is not a formatter: lines within the limit stay as they are, as do drawings, tables, headings and code.
-//! rustfmt does the code.
+//! It is not a formatter: lines within the limit stay unchanged, as do drawings, tables, headings and code.
+//! rustfmt formats code.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::rules::LINE_CHARACTERS_MAX;
 use crate::source::Source;
 use crate::tree::Tree;
 
-/// Wraps the comments of every Rust file that has one too long.
+/// Wraps the comments of every Rust file with a comment line that is too long.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
     for source in &Tree::load(root)?.sources {
         let text = wrapped(source);
@@ -48,7 +48,7 @@ impl<'a> Comment<'a> {
         })
     }
 
-    /// Characters by which the text of an item stands to the right of its mark: 3 for `1. `.
+    /// Characters by which an item's text is indented after its mark: 3 for `1. `.
     fn item_characters(&self) -> usize {
         let digits = self.words.chars().take_while(char::is_ascii_digit).count();
         if digits > 0 && self.words[digits..].starts_with(". ") {
@@ -69,9 +69,9 @@ impl<'a> Comment<'a> {
     }
 }
 
-/// The text of the file with its long comments wrapped.
+/// The text of the file with its long comment lines wrapped.
 fn wrapped(source: &Source) -> String {
-    // What looks like a comment inside a string is none.
+    // Text inside a string is not a comment, even if it looks like one.
     let is_comment = |line| !source.comment_line(line).is_empty() && source.code_line(line).trim().is_empty();
     let mut rest: VecDeque<(String, bool)> =
         (1..).zip(source.raw.split('\n')).map(|(line, text)| (text.to_string(), is_comment(line))).collect();
@@ -103,7 +103,7 @@ fn wrapped(source: &Source) -> String {
     lines.join("\n")
 }
 
-/// The line up to the last space within the limit, the white space its rest is to hang by, and the rest.
+/// Cuts a line at the last space within the limit: the first part, the indent of the rest, and the rest.
 fn cut(comment: &Comment<'_>) -> Option<(String, String, String)> {
     let line = format!("{}{}{}{}", comment.indent, comment.mark, comment.hang, comment.words);
     if line.chars().count() <= LINE_CHARACTERS_MAX {
@@ -111,7 +111,7 @@ fn cut(comment: &Comment<'_>) -> Option<(String, String, String)> {
     }
     let start = line.len() - comment.words.len() + comment.item_characters();
     let limit = line.char_indices().nth(LINE_CHARACTERS_MAX).map_or(line.len(), |(at, _)| at);
-    // A number stays with the item it begins.
+    // A number stays on the line of its item.
     let is_number = |word: &str| word.strip_suffix('.').is_some_and(|n| n.parse::<u8>().is_ok());
     let breaks = |at: usize| {
         line.as_bytes().get(at) == Some(&b' ') && !line[..at].split(' ').next_back().is_some_and(is_number)
@@ -129,7 +129,7 @@ mod tests {
         wrapped(&Source::new("src/a.rs", text))
     }
 
-    /// What is left over flows on through its paragraph, and lines that fit stay as they are.
+    /// The rest of a line flows on through its paragraph, and lines that fit stay unchanged.
     #[test]
     fn words_flow_on() {
         let long = "abcd ".repeat(23);
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(wrap(fits), fits);
     }
 
-    /// An item's rest hangs under its words, and the next item is not joined to it.
+    /// The rest of an item is indented under its text, and the next item is not joined to it.
     #[test]
     fn items_hang() {
         let out = wrap(&format!("/// 1. {}\n/// 2. b\nfn f() {{}}\n", "abcd ".repeat(22).trim_end()));
@@ -153,7 +153,7 @@ mod tests {
         );
     }
 
-    /// A number within a line is not torn from what it numbers.
+    /// A number within a line stays with the words that it numbers.
     #[test]
     fn numbers_stay_with_their_items() {
         let words = "abcd ".repeat(20);
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(out, format!("//! {words}a\n//! 2. efgh\n"));
     }
 
-    /// Drawings, tables, code and single long words are left alone.
+    /// Drawings, tables, code and single long words stay unchanged.
     #[test]
     fn other_lines_stay() {
         let long = "abcd ".repeat(30);

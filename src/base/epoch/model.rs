@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use crate::base::sync::{Arc, Mutex};
 
 #[derive(Clone)]
-pub(crate) struct Epoch {
-    state: Arc<Mutex<State>>,
+pub(crate) struct ModelEpoch {
+    state: Arc<Mutex<EpochState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct EpochState {
     next: u64,
     pinned: BTreeSet<u64>,
     /// Each with the pins that may still see the value.
@@ -19,32 +19,32 @@ struct State {
     retired: u64,
 }
 
-pub(crate) struct Pin {
-    epoch: Epoch,
+pub(crate) struct ModelPin {
+    epoch: ModelEpoch,
     number: u64,
 }
 
-impl Epoch {
-    pub(crate) fn new() -> Epoch {
-        Epoch { state: Arc::new(Mutex::new(State::default())) }
+impl ModelEpoch {
+    pub(crate) fn new() -> ModelEpoch {
+        ModelEpoch { state: Arc::new(Mutex::new(EpochState::default())) }
     }
 
-    pub(crate) fn pin(&self) -> Pin {
+    pub(crate) fn pin(&self) -> ModelPin {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         state.pinned.insert(number);
         drop(state);
-        Pin { epoch: self.clone(), number }
+        ModelPin { epoch: self.clone(), number }
     }
 
-    pub(crate) fn defer(&self, _: &Pin, call: impl FnOnce() + Send + 'static) {
+    pub(crate) fn defer(&self, _: &ModelPin, call: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         let pinned = state.pinned.clone();
         state.deferred.push((pinned, Box::new(call)));
     }
 
-    pub(crate) fn retire(&self, pin: &Pin, value: impl Send + 'static) {
+    pub(crate) fn retire(&self, pin: &ModelPin, value: impl Send + 'static) {
         self.state.lock().retired += 1;
         let state = Arc::clone(&self.state);
         self.defer(pin, move || {
@@ -72,13 +72,13 @@ impl Epoch {
     }
 }
 
-impl Pin {
+impl ModelPin {
     pub(crate) fn flush(&self) {
         self.epoch.collect();
     }
 }
 
-impl Drop for Pin {
+impl Drop for ModelPin {
     fn drop(&mut self) {
         let mut state = self.epoch.state.lock();
         state.pinned.remove(&self.number);
@@ -88,8 +88,8 @@ impl Drop for Pin {
     }
 }
 
-impl std::fmt::Debug for Epoch {
+impl std::fmt::Debug for ModelEpoch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Epoch(model)")
+        f.write_str("ModelEpoch(model)")
     }
 }

@@ -93,7 +93,7 @@ fn weaker(order: Ordering, instead: Ordering) -> Ordering {
 atomic!(AtomicBool, bool, swap);
 atomic!(AtomicU8, u8);
 atomic!(AtomicU32, u32, swap, fetch_add, fetch_sub);
-atomic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_max);
+atomic!(AtomicU64, u64, swap, fetch_add, fetch_sub, fetch_max);
 atomic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_min);
 
 impl AtomicU32 {

@@ -3,16 +3,16 @@
 
 use crate::base::sync::{AtomicU8, AtomicU32, AtomicU64, Tracked};
 
-use super::{Header, Plan, SLOTS_PER_FRAME};
+use super::{FramePlan, Header, SLOTS_PER_FRAME};
 
-pub(super) struct Model {
+pub(super) struct FramesModel {
     slots: Vec<AtomicU64>,
     headers: Vec<Header>,
     bytes: Vec<Tracked>,
 }
 
-impl Model {
-    pub(super) fn new(plan: &Plan) -> Model {
+impl FramesModel {
+    pub(super) fn new(plan: &FramePlan) -> FramesModel {
         let header = |_| Header {
             file: AtomicU64::new(0),
             at: AtomicU64::new(0),
@@ -22,7 +22,7 @@ impl Model {
             stored_units: AtomicU8::new(0),
             hit: AtomicU8::new(0),
         };
-        Model {
+        FramesModel {
             slots: (0..plan.frame_count * SLOTS_PER_FRAME).map(|_| AtomicU64::new(0)).collect(),
             headers: (0..plan.frame_count).map(header).collect(),
             bytes: (0..plan.frame_count).map(|_| Tracked::new()).collect(),

@@ -11,8 +11,8 @@
 //! 2. A slab is closed only when all its frames are FREE, and a bay is vacated only when all its slabs are
 //!    closed. A vacated bay is not opened before it is given back.
 
-use super::{CLOSED, NO_CLASS, PINNED, Pool, Slab, Which};
-use crate::cache::frames::{Plan, Retired, Stamp, Vacant};
+use super::{CLOSED, FramePool, NO_CLASS, PINNED, Slab, Which};
+use crate::cache::frames::{FramePlan, Retired, Stamp, Vacant};
 
 /// State of the annex, beside its slabs.
 pub(super) struct Annex {
@@ -34,17 +34,18 @@ enum Bay {
     Closed,
 }
 
-/// The result of [`Pool::close_bay`]. The caller defers a stamp once it has released the lock.
+/// The result of [`FramePool::close_bay`]. The caller defers a stamp once it has released the lock.
 pub(crate) enum BayLook {
     Closed,
-    /// The bay is ready to have its memory discarded; the caller then returns it by [`Pool::end_vacancy`].
+    /// The bay is ready to have its memory discarded; the caller then returns it by
+    /// [`FramePool::end_vacancy`].
     Vacant(Vacant),
     /// Some of its frames are counted, or wait for the epoch.
     Used(Option<Stamp>),
 }
 
 impl Annex {
-    pub(super) fn new(plan: &Plan) -> Annex {
+    pub(super) fn new(plan: &FramePlan) -> Annex {
         let bay_count = plan.annex_slabs / plan.bay_slabs;
         Annex {
             free: Vec::new(),
@@ -55,7 +56,7 @@ impl Annex {
     }
 }
 
-impl Pool {
+impl FramePool {
     pub(super) fn is_in_annex(&self, slab: usize) -> bool {
         slab < self.frames.plan().annex_slabs
     }
@@ -66,7 +67,7 @@ impl Pool {
     }
 
     /// Sets the part of the annex to be closed: `bytes`, rounded up to bays, at most all of it. The rest is
-    /// opened and can be used at once. [`Pool::close_bay`] then closes the bays.
+    /// opened and can be used at once. [`FramePool::close_bay`] then closes the bays.
     pub(crate) fn shut_annex(&mut self, bytes: usize) {
         let bay_bytes = self.frames.plan().bay_slabs * self.frames.plan().slab_bytes;
         let before = self.annex.shut_count;

@@ -12,13 +12,13 @@ const CUTS: usize = (FRAME_BYTES_MIN / PART_BYTES).trailing_zeros() as usize;
 
 /// Length of the parts of a frame: 128 bytes times 1, 2, 4, 8 or 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cut(usize);
+pub(super) struct PartSize(usize);
 
-impl Cut {
+impl PartSize {
     /// The shortest part that holds a page; `None` if the page needs a whole frame.
-    pub(super) fn of(page_bytes: usize) -> Option<Cut> {
+    pub(super) fn of(page_bytes: usize) -> Option<PartSize> {
         let bytes = page_bytes.max(PART_BYTES).next_power_of_two();
-        (bytes < FRAME_BYTES_MIN).then_some(Cut(bytes))
+        (bytes < FRAME_BYTES_MIN).then_some(PartSize(bytes))
     }
 
     /// Number of parts of a frame.
@@ -38,7 +38,7 @@ impl Cut {
 
 /// All frames that are cut. Places are byte offsets and frames frame numbers, both from the region's start.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(super) struct CutFrames {
     /// Mask of the free parts of each frame.
     free: BTreeMap<u32, u32>,
     /// By cut: frames with a free part, and the number of free parts in all of them.
@@ -46,21 +46,21 @@ pub(super) struct Parts {
     free_counts: [usize; CUTS],
 }
 
-impl Parts {
+impl CutFrames {
     /// Frames to cut before `count` parts are available.
-    pub(super) fn frames_for(&self, cut: Cut, count: usize) -> usize {
+    pub(super) fn frames_for(&self, cut: PartSize, count: usize) -> usize {
         count.saturating_sub(self.free_counts[cut.index()]).div_ceil(cut.parts())
     }
 
     /// Cuts a frame.
-    pub(super) fn cut(&mut self, cut: Cut, frame: u32) {
+    pub(super) fn cut(&mut self, cut: PartSize, frame: u32) {
         self.free.insert(frame, cut.mask());
         self.open[cut.index()].insert(frame);
         self.free_counts[cut.index()] += cut.parts();
     }
 
     /// Takes a free part, of which there is at least one.
-    pub(super) fn take(&mut self, cut: Cut) -> usize {
+    pub(super) fn take(&mut self, cut: PartSize) -> usize {
         let frame = *self.open[cut.index()].first().expect("the caller cut as many as it needs");
         let free = self.free.get_mut(&frame).expect("an open frame is cut");
         let part = free.trailing_zeros();
@@ -73,7 +73,7 @@ impl Parts {
     }
 
     /// Takes a part back. Returns the frame if that was its last part in use.
-    pub(super) fn give_back(&mut self, cut: Cut, place: usize) -> Option<u32> {
+    pub(super) fn give_back(&mut self, cut: PartSize, place: usize) -> Option<u32> {
         let (frame, part) = ((place / FRAME_BYTES_MIN) as u32, place % FRAME_BYTES_MIN / cut.0);
         let free = self.free.get_mut(&frame).expect("a part is of a frame that is cut");
         *free |= 1 << part;

@@ -10,8 +10,8 @@
 //!    elsewhere while every frame was counted.
 //! 2. A slab that is owed to a loan goes to the loan before any other use.
 
-use super::parts::{Cut, Parts};
-use super::{LENT, NO_CLASS, PINNED, Pool, Slab};
+use super::parts::{CutFrames, PartSize};
+use super::{FramePool, LENT, NO_CLASS, PINNED, Slab};
 use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Stamp};
 
 /// Slabs and frames taken from the cache for other uses than blocks.
@@ -20,7 +20,7 @@ pub(super) struct Shares {
     /// Frames with pinned pages.
     pinned_count: usize,
     /// Frames that short pages share.
-    pub(super) parts: Parts,
+    pub(super) parts: CutFrames,
     /// Memory allocated elsewhere.
     outside_bytes: usize,
     lent: Vec<u32>,
@@ -38,7 +38,7 @@ impl Shares {
     }
 }
 
-/// The result of [`Pool::pin`].
+/// The result of [`FramePool::pin`].
 pub(crate) enum Pinning {
     Pinned(Pages),
     /// The limit has no room for them.
@@ -47,10 +47,11 @@ pub(crate) enum Pinning {
     Short(Option<Stamp>),
 }
 
-impl Pool {
+impl FramePool {
     /// Takes `count` pages of up to `page_bytes`, if all pinned pages and loans stay within `limit_bytes`.
     pub(crate) fn pin(&mut self, count: usize, page_bytes: usize, limit_bytes: u64) -> Pinning {
-        let frames_count = Cut::of(page_bytes).map_or(count, |cut| self.shares.parts.frames_for(cut, count));
+        let frames_count =
+            PartSize::of(page_bytes).map_or(count, |cut| self.shares.parts.frames_for(cut, count));
         if self.taken_bytes(frames_count) > limit_bytes.min(self.slabs_bytes() as u64) {
             return Pinning::Refused;
         }
@@ -69,7 +70,7 @@ impl Pool {
     pub(crate) fn shorten(&mut self, page: &Pages, bytes: usize, limit_bytes: u64) -> Pages {
         assert_eq!(page.starts().len(), 1, "one page is shortened");
         self.unpin(page);
-        let frames_for = |bytes| Cut::of(bytes).map_or(1, |cut| self.shares.parts.frames_for(cut, 1));
+        let frames_for = |bytes| PartSize::of(bytes).map_or(1, |cut| self.shares.parts.frames_for(cut, 1));
         let has_frame = self.classes[PINNED].free_count > 0 || !self.free_slabs.is_empty();
         let is_within = self.taken_bytes(1) <= limit_bytes;
         let has_room = frames_for(bytes) == 0 || has_frame && is_within;
@@ -88,7 +89,7 @@ impl Pool {
 
     /// Takes pages back, which have no readers any more.
     pub(crate) fn unpin(&mut self, pages: &Pages) {
-        let cut = Cut::of(pages.page_bytes());
+        let cut = PartSize::of(pages.page_bytes());
         for start in pages.starts() {
             let frame = match cut {
                 None => Some((start / FRAME_BYTES_MIN) as u32),

@@ -8,7 +8,7 @@ const SMALL: (usize, usize) = (1 << 20, 512 << 10);
 
 fn with_annex(bytes: (usize, usize)) -> (Cache, Epoch) {
     let epoch = Epoch::new();
-    (Cache::with_annex(bytes, Limits::unlimited(), epoch.clone(), Region::heap), epoch)
+    (Cache::with_annex(bytes, RoleLimits::unlimited(), epoch.clone(), Region::heap), epoch)
 }
 
 fn check(cache: &Cache) {
@@ -23,7 +23,7 @@ fn an_annex_comes_on_top() {
         [(0, 0), (8 << 10, 8 << 10), (20 << 10, 20 << 10), SMALL, (20 << 20, 11 << 20), (70 << 20, 32 << 20)]
     {
         let asked = AtomicUsize::new(0);
-        let cache = Cache::with_annex((bytes, annex_bytes), Limits::unlimited(), Epoch::new(), |bytes| {
+        let cache = Cache::with_annex((bytes, annex_bytes), RoleLimits::unlimited(), Epoch::new(), |bytes| {
             asked.fetch_add(bytes, Ordering::Relaxed);
             Region::heap(bytes)
         });
@@ -46,7 +46,7 @@ fn an_annex_comes_on_top() {
         cache.shut_annex(usize::MAX);
         assert_eq!(
             (cache.close_annex(), cache.stats().capacity_bytes),
-            (Closing::Done, closed.capacity_bytes)
+            (AnnexClosing::Done, closed.capacity_bytes)
         );
     }
 }
@@ -67,13 +67,13 @@ fn an_annex_opens_and_closes() {
             let full = cache.stats();
             assert!(full.used_bytes > base, "{full:?}");
             cache.shut_annex(annex_bytes / 2);
-            assert_eq!(cache.close_annex(), Closing::Done);
+            assert_eq!(cache.close_annex(), AnnexClosing::Done);
             check(&cache);
             let half = cache.stats();
             assert!(half.annex_bytes > 0 && half.annex_bytes * 2 <= annex_bytes as u64, "{half:?}");
             assert!(half.used_bytes <= half.capacity_bytes && half.used_bytes * 2 > base, "{half:?}");
             cache.shut_annex(usize::MAX);
-            assert_eq!(cache.close_annex(), Closing::Done);
+            assert_eq!(cache.close_annex(), AnnexClosing::Done);
             check(&cache);
             let closed = cache.stats();
             assert_eq!((closed.annex_bytes, closed.capacity_bytes), (0, base));
@@ -99,7 +99,7 @@ fn counted_blocks_keep_their_bays() {
             nth % 100 == 0
         });
         cache.shut_annex(usize::MAX);
-        assert_eq!(cache.close_annex(), Closing::Late);
+        assert_eq!(cache.close_annex(), AnnexClosing::Late);
         check(&cache);
         let late = cache.stats().annex_bytes;
         assert!(late > 0 && late <= held.len() as u64 * (64 << 10), "{late}");
@@ -115,7 +115,7 @@ fn counted_blocks_keep_their_bays() {
             cache.shut_annex(usize::MAX);
         }
         drop(held);
-        assert_eq!((cache.close_annex(), cache.stats().annex_bytes), (Closing::Done, 0));
+        assert_eq!((cache.close_annex(), cache.stats().annex_bytes), (AnnexClosing::Done, 0));
         check(&cache);
     }
 }
@@ -135,7 +135,7 @@ fn pins_keep_what_is_to_be_closed() {
             .filter_map(|address| Some((address, cache.lookup(&address, &pin)?)))
             .collect();
         cache.shut_annex(usize::MAX);
-        assert_eq!(cache.close_annex(), Closing::Late);
+        assert_eq!(cache.close_annex(), AnnexClosing::Late);
         check(&cache);
         if opens_again {
             cache.shut_annex(0);
@@ -145,7 +145,7 @@ fn pins_keep_what_is_to_be_closed() {
         seen.iter().for_each(|(address, bytes)| assert_right(address, bytes));
         drop(pin);
         cache.shut_annex(usize::MAX);
-        assert_eq!((cache.close_annex(), cache.stats().annex_bytes), (Closing::Done, 0));
+        assert_eq!((cache.close_annex(), cache.stats().annex_bytes), (AnnexClosing::Done, 0));
         check(&cache);
     }
 }
@@ -166,7 +166,7 @@ fn pages_and_loans_are_never_in_the_annex() {
     let stats = cache.stats();
     assert!(stats.used_bytes + stats.pinned_bytes + stats.lent_bytes <= stats.capacity_bytes, "{stats:?}");
     cache.shut_annex(usize::MAX);
-    assert_eq!(cache.close_annex(), Closing::Done);
+    assert_eq!(cache.close_annex(), AnnexClosing::Done);
     let stats = cache.stats();
     assert!(stats.used_bytes + stats.pinned_bytes + stats.lent_bytes <= base, "{stats:?}");
     assert!(pages.page(0, 4096).iter().all(|byte| *byte == 7));
@@ -213,7 +213,7 @@ fn an_annex_in_any_mix() {
         }
         drop((held, pages, loans));
         cache.shut_annex(usize::MAX);
-        assert_eq!(cache.close_annex(), Closing::Done);
+        assert_eq!(cache.close_annex(), AnnexClosing::Done);
         check(&cache);
         assert_eq!((cache.stats().annex_bytes, cache.stats().heap_bytes), (0, 0));
     }
@@ -254,7 +254,7 @@ fn readers_do_not_see_it_close() {
         }
     });
     cache.shut_annex(usize::MAX);
-    while cache.close_annex() == Closing::Late {}
+    while cache.close_annex() == AnnexClosing::Late {}
     check(&cache);
     assert_eq!((cache.stats().annex_bytes, cache.stats().counted_frames), (0, 0));
 }

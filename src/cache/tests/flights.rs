@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::error::Error;
-use crate::base::reserve::{Limits, Role};
+use crate::base::reserve::{Role, RoleLimits};
 use std::task::Waker;
 
 use crate::base::sync::{AtomicU64, Event};
@@ -297,7 +297,7 @@ fn racing_claims_never_read_twice() {
 #[test]
 fn blocks_nobody_looks_at_are_bounded() {
     let epoch = Epoch::new();
-    let mut limits = Limits::unlimited();
+    let mut limits = RoleLimits::unlimited();
     limits.roles[Role::Untaken as usize] = 10 * 4096;
     let cache = Cache::with_annex((64 << 10, 0), limits, epoch, Region::heap);
     let taken_bytes = || cache.reserve().bytes(Role::Untaken);

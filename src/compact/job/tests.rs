@@ -59,11 +59,11 @@ impl Files {
         Files { _directory: directory, storage: env.storage, numbers: Arc::new(numbers) }
     }
 
-    fn table(&self, items: &Items) -> Arc<Table> {
+    fn table(&self, items: &Items) -> Arc<TableReader> {
         self.table_with(items, &[])
     }
 
-    pub(in crate::compact) fn table_with(&self, items: &Items, ranges: &[(&str, &str)]) -> Arc<Table> {
+    pub(in crate::compact) fn table_with(&self, items: &Items, ranges: &[(&str, &str)]) -> Arc<TableReader> {
         let identity = self.numbers.next().expect("numbers are left");
         let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("a new file");
         builder.begin(TREE, SLICE).expect("a new slice");
@@ -78,7 +78,7 @@ impl Files {
         self.open(&summary)
     }
 
-    fn open(&self, summary: &TableSummary) -> Arc<Table> {
+    fn open(&self, summary: &TableSummary) -> Arc<TableReader> {
         let owner = TableOwner::alone(HashSecret::expand([5; 16]));
         let identity = summary.identity;
         TableFile::open(&self.storage, identity, summary.bytes, summary.checksum, &owner)
@@ -86,7 +86,7 @@ impl Files {
             .remove(0)
     }
 
-    fn items(&self, table: &Arc<Table>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    fn items(&self, table: &Arc<TableReader>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut stream =
             TableStream::new(Arc::clone(&self.storage), Arc::default(), Arc::clone(table), 64 << 10)
                 .expect("a read");
@@ -98,9 +98,14 @@ impl Files {
         items
     }
 
-    fn job(&self, runs: &[Vec<Arc<Table>>], older: &[Vec<Arc<Table>>], table_bytes: u64) -> MergeJob {
+    fn job(
+        &self,
+        runs: &[Vec<Arc<TableReader>>],
+        older: &[Vec<Arc<TableReader>>],
+        table_bytes: u64,
+    ) -> MergeJob {
         let new_files: Arc<dyn NewFiles> = Arc::clone(&self.numbers) as Arc<dyn NewFiles>;
-        let tree = TreePlan {
+        let tree = TreeMergePlan {
             tree: TREE,
             slice: SLICE,
             runs: runs.to_vec(),
@@ -131,7 +136,7 @@ fn secret() -> HashSecret {
 /// Runs turns until the job is done; returns the output and the number of turns.
 fn finish(mut job: MergeJob) -> (MergeOutput, usize) {
     for turn in 1.. {
-        if let Progress::Done(output) = job.turn().expect("nothing fails") {
+        if let TurnProgress::Done(output) = job.turn().expect("nothing fails") {
             return (output, turn);
         }
     }
@@ -161,7 +166,7 @@ fn split(items: &Items, count: usize) -> Vec<Items> {
 fn newest_versions_in_disjoint_tables() {
     let files = Files::new();
     let layers = [items(10, 3, 3000, 100, 1), items(0, 2, 6000, 100, 2), items(5, 1, 9000, 100, 3)];
-    let runs: Vec<Vec<Arc<Table>>> = [1, 1, 4]
+    let runs: Vec<Vec<Arc<TableReader>>> = [1, 1, 4]
         .iter()
         .zip(&layers)
         .map(|(count, layer)| split(layer, *count).iter().map(|part| files.table(part)).collect())
@@ -175,7 +180,8 @@ fn newest_versions_in_disjoint_tables() {
 
     let (output, turns) = finish(files.job(&runs, &[], 200_000));
     assert!(turns > 3, "{turns} turns");
-    let tables: Vec<Arc<Table>> = output.tables.iter().map(|built| files.open(&built.summary)).collect();
+    let tables: Vec<Arc<TableReader>> =
+        output.tables.iter().map(|built| files.open(&built.summary)).collect();
     let mut found = Vec::new();
     for table in &tables {
         found.extend(files.items(table));
@@ -240,7 +246,7 @@ fn nothing_alive_makes_no_file() {
 #[test]
 fn tables_are_cut_above_many_tables_below() {
     let files = Files::new();
-    let below: Vec<Arc<Table>> =
+    let below: Vec<Arc<TableReader>> =
         split(&items(0, 1, 4000, 100, 9), 40).iter().map(|part| files.table(part)).collect();
     let table_bytes = below[0].slice_bytes();
     let sparse = files.table(&items(0, 50, 80, 10, 1));
@@ -256,7 +262,7 @@ fn an_abandoned_job_removes_its_files() {
     for turns in [0, 1, 3] {
         let mut job = files.job(&runs, &[], 300_000);
         for _ in 0..turns {
-            assert!(matches!(job.turn(), Ok(Progress::More)));
+            assert!(matches!(job.turn(), Ok(TurnProgress::More)));
         }
         assert!(turns == 0 || files.file_count() > 1);
         drop(job);
@@ -301,7 +307,7 @@ fn gathered_items_end_no_table() {
     for mebibytes in [3, 5, 6, 12, 14] {
         let tables = [IndexPlan::Fences, IndexPlan::Learned].map(|index| {
             let files = Files::new();
-            let tree = TreePlan {
+            let tree = TreeMergePlan {
                 tree: TREE,
                 slice: SliceShape { index, ..SLICE },
                 runs: vec![vec![files.table(&items)]],
@@ -318,7 +324,7 @@ fn gathered_items_end_no_table() {
             loop {
                 let progress = job.turn().expect("no fault");
                 assert!(job.memory_bytes() as u64 <= memory_bytes, "{index:?} within {mebibytes} MiB");
-                if let Progress::Done(output) = progress {
+                if let TurnProgress::Done(output) = progress {
                     break output.tables.len();
                 }
             }

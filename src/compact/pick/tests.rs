@@ -51,13 +51,14 @@ fn picked(levels: &[&[TableShape<'static>]]) -> Option<Pick> {
 }
 
 /// Work, level, inputs, output level, overlapping tables: the values that a table test compares.
-type Brief = (Work, usize, Range<usize>, usize, Range<usize>);
+type Brief = (MergeKind, usize, Range<usize>, usize, Range<usize>);
 
 /// The brief of a pick of leveled levels; without overlapping tables in the output level their range is
 /// `at..at`.
-fn brief(pick: &Pick) -> (Work, usize, Range<usize>, usize, Range<usize>) {
+fn brief(pick: &Pick) -> (MergeKind, usize, Range<usize>, usize, Range<usize>) {
     let from = pick.inputs[0].level;
-    let (upper, lower): (Vec<&Part>, Vec<&Part>) = pick.inputs.iter().partition(|part| part.level == from);
+    let (upper, lower): (Vec<&RunPart>, Vec<&RunPart>) =
+        pick.inputs.iter().partition(|part| part.level == from);
     let inputs = if from == 0 { 0..upper.len() } else { upper[0].tables.clone() };
     let met = lower.first().map_or(0..0, |part| part.tables.clone());
     (pick.work, from, inputs, pick.output_level, met)
@@ -108,43 +109,43 @@ fn each_rule_of_level_0_gives_its_work() {
         (
             "level 0 is due, no level below",
             &[&[run("a", "c"), run("b", "d")]],
-            Some((Work::Merge, 0, 0..2, 1, 0..0)),
+            Some((MergeKind::Merge, 0, 0..2, 1, 0..0)),
         ),
         (
             "runs that overlap nothing are merged all the same",
             &[&[run("m", "n"), run("p", "q")], &[table("a", "c", 80)]],
-            Some((Work::Merge, 0, 0..2, 1, 0..0)),
+            Some((MergeKind::Merge, 0, 0..2, 1, 0..0)),
         ),
         (
             "what lies between two runs takes part",
             &[&[run("a", "b"), run("k", "l")], &[table("d", "e", 40), table("m", "n", 40)]],
-            Some((Work::Merge, 0, 0..2, 1, 0..1)),
+            Some((MergeKind::Merge, 0, 0..2, 1, 0..1)),
         ),
         (
             "one run is due when it is much beside the last level",
             &[&[run("a", "c")], &[table("a", "c", 10)]],
-            Some((Work::Merge, 0, 0..1, 1, 0..1)),
+            Some((MergeKind::Merge, 0, 0..1, 1, 0..1)),
         ),
         ("a run below the base is not", &[&[table("a", "c", 9)], &[table("a", "c", 9)]], None),
         (
             "empty levels too small for level 0 are passed over",
             &[&[table("a", "c", 30), table("b", "d", 30)], &[], &full],
-            Some((Work::Merge, 0, 0..2, 1, 0..0)),
+            Some((MergeKind::Merge, 0, 0..2, 1, 0..0)),
         ),
         (
             "and so is this one, that has room for 100 of 120",
             &[&[table("a", "c", 60), table("b", "d", 60)], &[], &full],
-            Some((Work::Merge, 0, 0..2, 2, 0..2)),
+            Some((MergeKind::Merge, 0, 0..2, 2, 0..2)),
         ),
         (
             "a level that is not empty is not passed over",
             &[&[table("a", "c", 60), table("b", "d", 60)], &[table("x", "y", 1)], &full],
-            Some((Work::Merge, 0, 0..2, 1, 0..0)),
+            Some((MergeKind::Merge, 0, 0..2, 1, 0..0)),
         ),
         (
             "level 0 has outgrown nothing: the last level goes down",
             &[&[run("a", "c"), run("b", "d")], &full],
-            Some((Work::Move, 1, 0..4, 2, 0..0)),
+            Some((MergeKind::Move, 1, 0..4, 2, 0..0)),
         ),
     ]);
 }
@@ -158,43 +159,43 @@ fn each_rule_of_deeper_levels_gives_its_work() {
         (
             "over capacity: the table with the least overlap a byte",
             &[&[], &[table("a", "d", 90), table("e", "g", 90)], &full],
-            Some((Work::Merge, 1, 0..1, 2, 0..2)),
+            Some((MergeKind::Merge, 1, 0..1, 2, 0..2)),
         ),
         (
             "over capacity: what overlaps nothing moves, its neighbours with it",
             &[&[], &[big("c", "d"), big("m", "n"), big("o", "p"), big("q", "r")], &full],
-            Some((Work::Move, 1, 1..4, 2, 0..0)),
+            Some((MergeKind::Move, 1, 1..4, 2, 0..0)),
         ),
         (
             "but no more than is over",
             &[&[], &[big("m", "n"), big("o", "p"), big("q", "r")], &full],
-            Some((Work::Move, 1, 0..2, 2, 0..0)),
+            Some((MergeKind::Move, 1, 0..2, 2, 0..0)),
         ),
         (
             "a tombstone with nothing older is not moved: it would stay for ever",
             &[&[], &[big("c", "d"), with_tombstones(big("m", "n"), 1)], &full],
-            Some((Work::Merge, 1, 1..2, 2, 0..0)),
+            Some((MergeKind::Merge, 1, 1..2, 2, 0..0)),
         ),
         (
             "a tombstone with something older moves on",
             &[&[], &[with_tombstones(big("a", "b"), 1)], &[table("x", "y", 1)], &full],
-            Some((Work::Move, 1, 0..1, 2, 0..0)),
+            Some((MergeKind::Move, 1, 0..1, 2, 0..0)),
         ),
         (
             "the fuller of two levels goes first",
             &[&[], &[table("a", "b", 90)], &[big("a", "b"), big("c", "d")], &full],
-            Some((Work::Merge, 1, 0..1, 2, 0..1)),
+            Some((MergeKind::Merge, 1, 0..1, 2, 0..1)),
         ),
         (
             "many tombstones go down although there is room",
             &[&[], &[with_tombstones(table("a", "b", 9), 5)], &full],
-            Some((Work::Merge, 1, 0..1, 2, 0..1)),
+            Some((MergeKind::Merge, 1, 0..1, 2, 0..1)),
         ),
         ("few do not", &[&[], &[with_tombstones(table("a", "b", 9), 4)], &full], None),
         (
             "many tombstones in the last level are rewritten where they are",
             &[&[], &[big("a", "b"), with_tombstones(big("c", "d"), 10)]],
-            Some((Work::Merge, 1, 1..2, 1, 0..0)),
+            Some((MergeKind::Merge, 1, 1..2, 1, 0..0)),
         ),
     ]);
 }
@@ -210,8 +211,11 @@ fn older_tables_are_named() {
         &[table("a", "a", 160), table("k", "m", 160), table("p", "z", 320)],
     ];
     let pick = picked(levels).expect("level 0 is due");
-    assert_eq!(brief(&pick), (Work::Merge, 0, 0..2, 1, 0..2));
-    assert_eq!(pick.older, [Place { level: 2, run: 0, index: 0 }, Place { level: 3, run: 0, index: 1 }]);
+    assert_eq!(brief(&pick), (MergeKind::Merge, 0, 0..2, 1, 0..2));
+    assert_eq!(
+        pick.older,
+        [TablePosition { level: 2, run: 0, index: 0 }, TablePosition { level: 3, run: 0, index: 1 }]
+    );
     assert!(!pick.is_bottommost());
     let pick = picked(&levels[..2]).expect("level 0 is due");
     assert!(pick.is_bottommost());
@@ -252,35 +256,35 @@ fn with_runs(levels: &[&[&[TableShape<'static>]]]) -> TreeShape<'static> {
     TreeShape { levels: levels.iter().map(runs).collect() }
 }
 
-fn part(level: usize, run: usize, tables: Range<usize>) -> Part {
-    Part { level, run, tables }
+fn part(level: usize, run: usize, tables: Range<usize>) -> RunPart {
+    RunPart { level, run, tables }
 }
 
 /// A tiered level with too many runs becomes one run of the next level, one part after the other. Where its
 /// runs do not overlap, no table is rewritten.
 #[test]
 fn tiered_levels_go_down_in_parts() {
-    let all: Vec<Part> = (0..4).map(|run| part(1, run, 0..1)).collect();
+    let all: Vec<RunPart> = (0..4).map(|run| part(1, run, 0..1)).collect();
     let over = [big("a", "l")];
     let tree = with_runs(&[&[], &[&over, &over, &over, &over]]);
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::New));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Merge, 2, OutputRun::New));
     assert!(found.inputs == all && found.is_bottommost());
     let four = full();
     let tree = with_runs(&[&[], &[&four, &four, &four, &four]]);
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::New));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Merge, 2, OutputRun::New));
     assert_eq!(found.inputs, [0, 1, 2, 3].map(|run| part(1, run, 0..2)), "half is the least from a third on");
     // New data stays where the older runs have nothing left; the rest joins the data that went before it.
     let (left, gone) = (&four[2..], &four[..2]);
     let tree = with_runs(&[&[], &[&four, left, left, left], &[gone]]);
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::Into(0)));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Merge, 2, OutputRun::Into(0)));
     assert_eq!(found.inputs[0], part(1, 0, 2..3));
     let apart = full().map(|table| [table]);
     let tree = with_runs(&[&[], &[&apart[2], &apart[0], &apart[3], &apart[1]]]);
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Move, 2, OutputRun::New));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Move, 2, OutputRun::New));
     assert_eq!(found.inputs, all[..1]);
     assert_eq!(pick(&with_runs(&[&[], &[&over, &over, &over]]), &TIERED), None);
 }
@@ -293,7 +297,7 @@ fn older_runs_go_down_with_a_table() {
     let older = [table("a", "f", 120), table("g", "k", 100)];
     let tree = with_runs(&[&[], &[&newest, &older], &[&full()]]);
     let found = pick(&tree, &LAZY).expect("340 bytes where 300 may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::Into(0)));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Merge, 2, OutputRun::Into(0)));
     assert_eq!(found.inputs, [part(1, 0, 0..1), part(1, 1, 0..1), part(2, 0, 0..2)]);
 }
 
@@ -304,10 +308,10 @@ fn small_runs_are_folded() {
     let runs = [10, 10, 5, 20].map(|bytes| [with_tombstones(table("a", "b", bytes), 1)]);
     let tree = with_runs(&[&[], &[&runs[0], &runs[1], &runs[2], &runs[3]], &[&full()]]);
     let found = pick(&tree, &LAZY).expect("four runs where three may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 1, OutputRun::Into(1)));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Merge, 1, OutputRun::Into(1)));
     assert_eq!(found.inputs, [part(1, 1, 0..1), part(1, 2, 0..1)]);
-    let places = [(2, 0), (1, 3)].map(|(level, run)| Place { level, run, index: 0 });
-    assert_eq!(found.older, places);
+    let positions = [(2, 0), (1, 3)].map(|(level, run)| TablePosition { level, run, index: 0 });
+    assert_eq!(found.older, positions);
 }
 
 /// Runs of level 0 that become a run beside others keep their tombstones. Such a merge once dropped one
@@ -318,7 +322,7 @@ fn tombstones_see_older_runs_of_their_level() {
     let tree = with_runs(&[&[&run("a", "c"), &run("b", "d")], &[&[table("c", "e", 10)]]]);
     let found = pick(&tree, &TIERED).expect("level 0 is due");
     assert_eq!((found.output_level, found.output_run), (1, OutputRun::New));
-    assert_eq!(found.older, [Place { level: 1, run: 0, index: 0 }]);
+    assert_eq!(found.older, [TablePosition { level: 1, run: 0, index: 0 }]);
 }
 
 /// A tombstone past its level's share of the bound goes down although there is room. Each level's share is
@@ -334,9 +338,9 @@ fn old_tombstones_go_down() {
         pick(&tree(&[level0, level1, &full()]), &settings).as_ref().map(brief)
     };
     assert_eq!(at(&[], &[aged(749)]), None);
-    assert_eq!(at(&[], &[aged(750)]), Some((Work::Merge, 1, 0..1, 2, 0..1)));
+    assert_eq!(at(&[], &[aged(750)]), Some((MergeKind::Merge, 1, 0..1, 2, 0..1)));
     assert_eq!(at(&[aged(177)], &[]), None);
-    assert_eq!(at(&[aged(178)], &[big("x", "y")]), Some((Work::Merge, 0, 0..1, 1, 0..0)));
+    assert_eq!(at(&[aged(178)], &[big("x", "y")]), Some((MergeKind::Merge, 0, 0..1, 1, 0..0)));
     assert_eq!(memory_share_s(1000, 4, 2), 35);
     assert_eq!(memory_share_s(1000, 4, 0), 750);
 }
@@ -351,7 +355,7 @@ fn dense_tombstones_go_down() {
     };
     let at = |table| picked(&[&[], &[table], &full()]).as_ref().map(brief);
     assert_eq!(at(dense(63)), None);
-    assert_eq!(at(dense(64)), Some((Work::Merge, 1, 0..1, 2, 0..1)));
+    assert_eq!(at(dense(64)), Some((MergeKind::Merge, 1, 0..1, 2, 0..1)));
 }
 
 /// The next step of a full merge of all data.
@@ -366,7 +370,10 @@ fn full_merges_have_a_target() {
     let tree = |level1: &[TableShape<'static>]| tree(&[&[later("a", "b")], level1, &full()]);
     let step =
         |tree: &TreeShape<'static>| pick_full(tree, &SETTINGS, &FullMerge::whole(49)).as_ref().map(brief);
-    assert_eq!(step(&tree(&[later("a", "b"), table("e", "f", 10)])), Some((Work::Merge, 1, 1..2, 2, 1..2)));
+    assert_eq!(
+        step(&tree(&[later("a", "b"), table("e", "f", 10)])),
+        Some((MergeKind::Merge, 1, 1..2, 2, 1..2))
+    );
     assert_eq!(step(&tree(&[later("a", "b")])), None);
     assert_eq!(
         pick_full(&tree(&[]), &SETTINGS, &FullMerge::whole(50)).map(|pick| pick.inputs.len()),
@@ -382,7 +389,7 @@ fn full_merges_have_keys() {
     let tree = |level1: &[TableShape<'static>]| tree(&[&[], level1, &full()]);
     let of = |start: &str, end: &str| FullMerge { upto: 100, keys: (start.into(), end.into()) };
     let step = |wanted: &FullMerge| pick_full(&tree(&level1), &SETTINGS, wanted).as_ref().map(brief);
-    let takes = |index: usize, below: Range<usize>| Some((Work::Merge, 1, index..index + 1, 2, below));
+    let takes = |index: usize, below: Range<usize>| Some((MergeKind::Merge, 1, index..index + 1, 2, below));
     assert_eq!(step(&of("c1", "c2")), takes(1, 0..2));
     assert_eq!(step(&of("d", "e")), takes(1, 0..2));
     assert_eq!(step(&of("d1", "")), takes(2, 1..2));
@@ -407,11 +414,11 @@ fn runs_become_one_in_parts() {
     let joining = [table("a", "h", 10)];
     let tree = with_runs(&[&[&joining, &joining], &[&two, &eight]]);
     let found = pick(&tree, &SETTINGS).expect("two runs where one may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 1, OutputRun::New));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Merge, 1, OutputRun::New));
     assert_eq!(found.inputs, [part(0, 0, 0..1), part(0, 1, 0..1)]);
     let tree = with_runs(&[&[&joining], &[&two, &eight]]);
     let found = pick(&tree, &SETTINGS).expect("two runs where one may be");
-    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 1, OutputRun::Into(1)));
+    assert_eq!((found.work, found.output_level, found.output_run), (MergeKind::Merge, 1, OutputRun::Into(1)));
     assert_eq!(found.inputs, [part(1, 0, 0..1), part(1, 1, 0..4)], "four tables are more than a third");
     let tree = with_runs(&[&[], &[&eight, &eight]]);
     let found = pick(&tree, &SETTINGS).expect("two runs where one may be");
@@ -433,7 +440,7 @@ fn runs_become_one_in_parts() {
 #[test]
 fn no_tombstone_goes_down_by_a_move() {
     let run = [table("a", "b", 10)];
-    for (tombstones, work) in [(0, Work::Move), (1, Work::Merge)] {
+    for (tombstones, work) in [(0, MergeKind::Move), (1, MergeKind::Merge)] {
         let last = [with_tombstones(table("a", "z", 1000), tombstones)];
         let found = pick(&with_runs(&[&[&run, &run], &[&last]]), &TIERED).expect("two runs");
         assert_eq!(found.work, work);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::place::HEIGHT_MAX;
 use crate::levels::version::sample::{SampleFiles, SampleSlice, TREE, key_in, placed};
-use crate::levels::version::{Change, Version};
+use crate::levels::version::{Version, VersionChange};
 
 const TABLE_BYTES: u64 = 8 << 10;
 
@@ -32,7 +32,7 @@ impl Model {
     fn new(value_bytes: usize) -> Model {
         Model {
             files: SampleFiles::new(),
-            version: Version::default().after(vec![Change::AddTree(TREE)]),
+            version: Version::default().after(vec![VersionChange::AddTree(TREE)]),
             contents: BTreeMap::new(),
             newest: BTreeMap::new(),
             value_bytes,
@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// Adds a file of slices, each at the spot that `spot` returns.
-    fn add(&mut self, slices: Vec<Items>, sequence: u64, spot: impl Fn(&[u8]) -> Spot) -> Vec<Change> {
+    fn add(&mut self, slices: Vec<Items>, sequence: u64, spot: impl Fn(&[u8]) -> Spot) -> Vec<VersionChange> {
         let sample = |items: &Items| SampleSlice {
             items: items.iter().map(|(key, (_, is_deleted))| (key.clone(), *is_deleted)).collect(),
             value_bytes: self.value_bytes,
@@ -59,12 +59,12 @@ impl Model {
         for (table, items) in tables.iter().zip(slices) {
             let placed = placed(table, sequence);
             self.contents.insert(placed.name(), items);
-            changes.push(Change::Add { spot: spot(table.min()), placed });
+            changes.push(VersionChange::Add { spot: spot(table.min()), placed });
         }
         changes
     }
 
-    fn edit(&mut self, changes: Vec<Change>) {
+    fn edit(&mut self, changes: Vec<VersionChange>) {
         self.version = self.version.after(changes);
     }
 
@@ -88,10 +88,10 @@ impl Model {
         let trie = self.trie();
         let inputs: Vec<Placed> = push.inputs(trie).iter().flat_map(Run::tables).cloned().collect();
         let runs: Vec<Vec<Placed>> = push.inputs(trie).iter().map(|run| run.tables().to_vec()).collect();
-        if push.work == Work::Move {
+        if push.work == MergeKind::Move {
             let moves =
                 runs.iter().rev().zip(0..).flat_map(|(run, moved)| run.iter().map(move |one| (one, moved)));
-            let changes = moves.map(|(one, moved)| Change::Move {
+            let changes = moves.map(|(one, moved)| VersionChange::Move {
                 tree: TREE,
                 name: one.name(),
                 node: push.node,
@@ -118,9 +118,9 @@ impl Model {
         let sequence = inputs.iter().map(|one| one.last_sequence).max().unwrap_or(0);
         let version = self.version.clone();
         let before = version.tree(TREE).and_then(|tree| tree.trie()).expect("it was added");
-        let mut changes: Vec<Change> = inputs
+        let mut changes: Vec<VersionChange> = inputs
             .iter()
-            .map(|one| Change::Remove { tree: TREE, name: one.name(), node: push.node })
+            .map(|one| VersionChange::Remove { tree: TREE, name: one.name(), node: push.node })
             .collect();
         let added = self.add(by_node.into_values().collect(), sequence, |min| push.output(before, min, 0));
         self.merged_bytes += added.iter().map(added_bytes).sum::<u64>();
@@ -231,8 +231,8 @@ fn deleted_leaves_are_merged() {
     }
 }
 
-fn added_bytes(change: &Change) -> u64 {
-    let Change::Add { placed, .. } = change else { unreachable!("all are added") };
+fn added_bytes(change: &VersionChange) -> u64 {
+    let VersionChange::Add { placed, .. } = change else { unreachable!("all are added") };
     placed.table.slice_bytes()
 }
 
@@ -260,7 +260,7 @@ fn share(part: [u64; 2], whole: [u64; 2]) -> u64 {
 }
 
 /// The newer runs of a leaf's pile relative to its oldest, in thousandths.
-fn staleness(node: &Node) -> u64 {
+fn staleness(node: &TrieNode) -> u64 {
     let runs = node.runs();
     if node.has_children() || runs.len() < 2 {
         return 0;
@@ -270,9 +270,9 @@ fn staleness(node: &Node) -> u64 {
 
 /// The due work, checked against counts of all nodes.
 fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
-    let (table_bytes, nodes) = (settings.table_bytes, trie.nodes().collect::<Vec<(NodeId, &Node)>>());
-    let is_large = |id: NodeId, node: &Node| node.due_bytes(id) >= table_bytes;
-    let is_stale = |node: &Node| {
+    let (table_bytes, nodes) = (settings.table_bytes, trie.nodes().collect::<Vec<(NodeId, &TrieNode)>>());
+    let is_large = |id: NodeId, node: &TrieNode| node.due_bytes(id) >= table_bytes;
+    let is_stale = |node: &TrieNode| {
         let permille = settings.stale_permille.map(u64::from);
         node.runs().len() > 1 && permille.is_some_and(|permille| staleness(node) >= permille)
     };
@@ -281,7 +281,8 @@ fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
         those.map(|(_, node)| counts(node.runs())).fold([0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]])
     };
     let is_high = settings.upper_permille.is_some_and(|most| share(sum(true), sum(false)) > most);
-    let is_due = |(id, node): &&(NodeId, &Node)| is_long(*id, node) || is_large(*id, node) || is_stale(node);
+    let is_due =
+        |(id, node): &&(NodeId, &TrieNode)| is_long(*id, node) || is_large(*id, node) || is_stale(node);
     let debt: u64 = nodes.iter().filter(is_due).map(|(_, node)| node.bytes()).sum();
     let allowed = settings.upper_permille.map_or(u64::MAX, |most| sum(false)[0] * most / 1000);
     let above = sum(true)[0].saturating_sub(allowed);
@@ -319,13 +320,13 @@ fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     }
     if settings.stale_permille.is_some() && (push.is_down || is_merged) {
         assert_eq!(push.runs, 0..runs.len(), "the whole pile");
-        assert!(push.is_down || push.work == Work::Merge && runs.len() > 1);
+        assert!(push.is_down || push.work == MergeKind::Merge && runs.len() > 1);
     }
     if push.is_down {
         check_down(&push, node, settings);
     } else if !is_merged {
         // The newest runs of the pile, at least two, up to one that is far larger than they, or does not fit.
-        assert!(push.runs.start == 0 && push.runs.end >= 2 && push.work == Work::Merge);
+        assert!(push.runs.start == 0 && push.runs.end >= 2 && push.work == MergeKind::Merge);
         let bytes: u64 = push.inputs(trie).iter().map(Run::bytes).sum();
         let is_too_much = |next: &Run| {
             let is_root = id == NodeId::ROOT;
@@ -339,7 +340,7 @@ fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
 
 /// The oldest runs go down; while a trie grows, as many as make eight tables; without a read if one child
 /// takes all of them.
-fn check_down(push: &Push, node: &Node, settings: &PushSettings) {
+fn check_down(push: &Push, node: &TrieNode, settings: &PushSettings) {
     let runs = node.runs();
     assert!(push.runs.end == runs.len() && !push.runs.is_empty());
     let bytes = |from: usize| runs[from..].iter().map(Run::bytes).sum::<u64>();
@@ -355,11 +356,11 @@ fn check_down(push: &Push, node: &Node, settings: &PushSettings) {
     let has_older = node.child((first.path & 7) as usize).is_some_and(|child| !child.is_bare());
     let is_needed = has_older || tables().all(|table| table.tombstones() == 0);
     let is_move = is_one && is_needed && tables().all(|table| table.ranges().is_empty());
-    assert_eq!(push.work == Work::Move, is_move);
+    assert_eq!(push.work == MergeKind::Move, is_move);
 }
 
 /// Output is newer than all other runs of its piles, and the bounds of `older` contain every older table.
-fn check_places(trie: &Trie, push: &Push, node: &Node) {
+fn check_places(trie: &Trie, push: &Push, node: &TrieNode) {
     let older = push.older(trie);
     let is_bounded = |one: &Placed| {
         let (min, max) = (one.table.min(), one.table.max());
@@ -472,7 +473,7 @@ fn piles_are_due_by_their_runs_and_their_bytes() {
     // once.
     assert_eq!(due_of(4, 6000), None);
     let down = due_of(5, 6000).expect("it is large");
-    assert_eq!((down.is_down, down.work, down.runs), (true, Work::Merge, 1..5));
+    assert_eq!((down.is_down, down.work, down.runs), (true, MergeKind::Merge, 1..5));
     let down = due_of(9, 6000).expect("it is large");
     assert_eq!((down.is_down, down.runs), (true, 5..9));
     // One run larger than eight tables goes alone.
@@ -496,8 +497,8 @@ fn one_path_is_moved_down_and_folded_there() {
         let keys: Vec<(Vec<u8>, bool)> = (0..7).map(|index| (key(&digits, number(index)), false)).collect();
         model.flush(&keys);
         while let Some(push) = check_due(model.trie(), &GROWS) {
-            assert_eq!(push.work == Work::Move, push.node != last, "{push:?}");
-            moves += u64::from(push.work == Work::Move);
+            assert_eq!(push.work == MergeKind::Move, push.node != last, "{push:?}");
+            moves += u64::from(push.work == MergeKind::Move);
             model.take(&push);
         }
         assert!(!model.trie().nodes().any(|(id, node)| is_long(id, node)));
@@ -517,12 +518,12 @@ fn tombstones_over_nothing_are_not_moved() {
         model.flush(&[(keys.next().expect("enough"), false), (keys.next().expect("enough"), number == 0)]);
     }
     let first = check_due(model.trie(), &GROWS).expect("it is large");
-    assert_eq!((first.work, first.is_down), (Work::Merge, true));
+    assert_eq!((first.work, first.is_down), (MergeKind::Merge, true));
     model.settle(&GROWS);
     for _ in 0..16 {
         model.flush(&[(keys.next().expect("enough"), false), (keys.next().expect("enough"), true)]);
         let push = check_due(model.trie(), &GROWS);
-        assert!(push.is_none_or(|push| push.work == Work::Move || push.node != NodeId::ROOT));
+        assert!(push.is_none_or(|push| push.work == MergeKind::Move || push.node != NodeId::ROOT));
         model.settle(&GROWS);
     }
     model.check();

@@ -4,11 +4,11 @@
 
 use crate::base::error::Result;
 use crate::base::sync::{Arc, Ordering};
-use crate::format::manifest::Change;
+use crate::format::manifest::ManifestChange;
 use crate::levels::version::Spot;
 use crate::memtable::Generation;
 use crate::table::{Otherwise, PageRank};
-use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
+use crate::write::flush::{Flush, FlushOutput, Tombstones, TreeFlushPlan};
 use crate::write::writer::SealedLog;
 
 use crate::engine::publish::Publisher;
@@ -34,21 +34,21 @@ pub(in crate::engine) fn install(
 }
 
 /// Makes the sealed logs durable and records their ends in the manifest.
-pub(in crate::engine) fn promise(store: &Publisher, logs: &[Arc<SealedLog>]) -> Result<()> {
+pub(in crate::engine) fn record_sealed_log_ends(store: &Publisher, logs: &[Arc<SealedLog>]) -> Result<()> {
     let mut changes = Vec::new();
-    for log in logs.iter().filter(|log| !log.is_promised.load(Ordering::Acquire)) {
+    for log in logs.iter().filter(|log| !log.has_recorded_end.load(Ordering::Acquire)) {
         if log.is_durable.get().is_none() {
             store.env.storage.sync(log.file).inspect_err(|error| store.writer.latch(error))?;
             // A commit may have synced the log at the same time; then it is marked durable already.
             let _ = log.is_durable.set(());
         }
-        changes.push(Change::LogPromised { number: log.file.number, end: log.end });
+        changes.push(ManifestChange::LogPromised { number: log.file.number, end: log.end });
     }
     if changes.is_empty() {
         return Ok(());
     }
     store.edit(Edit::of(changes))?;
-    logs.iter().for_each(|log| log.is_promised.store(true, Ordering::Release));
+    logs.iter().for_each(|log| log.has_recorded_end.store(true, Ordering::Release));
     Ok(())
 }
 
@@ -65,7 +65,7 @@ pub(in crate::engine) fn begin_flush(store: &Publisher, generations: Vec<Arc<Gen
         let is_empty = version.tree(tree).is_none_or(|tree| tree.runs().next().is_none());
         let tombstones = if is_empty { Tombstones::Drop } else { Tombstones::Keep };
         let slice = slices::of_flush(&settings, version.tree(tree), items_per_tree);
-        Some(TreePlan { slice, tombstones })
+        Some(TreeFlushPlan { slice, tombstones })
     };
     let storage = Arc::clone(&store.env.storage);
     let secret = store.owner.hash_secret();

@@ -11,17 +11,17 @@ use crate::compact::shape::memory_share_s;
 use crate::io::env::Turn;
 use crate::levels::manifest::ManifestFile;
 use crate::memtable::Generation;
-use crate::merge::Progress;
+use crate::merge::TurnProgress;
 use crate::write::flush::{Flush, FlushOutput};
-use crate::write::lengths::{NextLog, Wants};
-use crate::write::writer::{Sealed, SealedLog, StandbyMemtable};
+use crate::write::lengths::{NextLog, StandbyRequests};
+use crate::write::writer::{SealedGeneration, SealedLog, StandbyMemtable};
 
-use super::flush::{begin_flush, install, promise};
+use super::flush::{begin_flush, install, record_sealed_log_ends};
 use super::free::Freeing;
 use super::history::History;
 use super::obsolete::RemovalPace;
-use super::quiet::{Need, Whose};
-use super::work::{Kind, MemoryPart, RETRY_NS};
+use super::quiet::{MemoryUse, Whose};
+use super::work::{MemoryPart, RETRY_NS, WorkKind};
 use crate::engine::job::Job;
 use crate::engine::publish::edit::Edit;
 
@@ -33,7 +33,7 @@ const PINS_NS: u64 = 1_000_000;
 /// Work under way.
 #[derive(Default)]
 pub(in crate::engine) struct FlushWork {
-    current: Option<(Arc<Sealed>, Flush)>,
+    current: Option<(Arc<SealedGeneration>, Flush)>,
     /// A manifest written beside the live one; the next turn makes it live.
     manifest: Option<ManifestFile>,
     history: Option<History>,
@@ -50,7 +50,7 @@ pub(in crate::engine) struct FlushWork {
     freeing: Freeing,
     removal: RemovalPace,
     /// Held while there is anything to flush.
-    need: Option<Need>,
+    memory_use: Option<MemoryUse>,
     seen: Vec<Seen>,
 }
 
@@ -96,7 +96,7 @@ impl Job<Scheduler> for FlushWork {
                 if is_full && matches!(store.free_covered(), Ok(true)) {
                     return Turn::Again;
                 }
-                store.work.set_error(Kind::Flush, Some(error.clone()));
+                store.work.set_error(WorkKind::Flush, Some(error.clone()));
                 // A writer that waits for room must release the log.
                 store.writer.set_stuck(Some(error));
                 if is_full && matches!(store.restart_log(), Ok(true)) {
@@ -122,16 +122,16 @@ impl FlushWork {
         self.take_old_log(store).into_iter().for_each(|(log, _)| store.remove_quietly(log));
         self.history = None;
         self.manifest.take().into_iter().for_each(|manifest| store.remove_quietly(manifest.file()));
-        self.need = None;
+        self.memory_use = None;
     }
 
     /// Takes lent memory back from the cache while there is flush work, and ends that need when none is left.
     fn see_need(&mut self, store: &Scheduler) {
         let is_needed = store.writer.sealed_count() > 0 || self.current.is_some() || self.history.is_some();
         if !is_needed {
-            self.need = None;
-        } else if self.need.is_none() {
-            self.need = Some(store.quiet.need(Whose::Flushes));
+            self.memory_use = None;
+        } else if self.memory_use.is_none() {
+            self.memory_use = Some(store.quiet.use_memory(Whose::Flushes));
         } else {
             store.quiet.look(store.env.clock.now_ns());
         }
@@ -148,9 +148,9 @@ impl FlushWork {
         if self.manifest.is_some() {
             return Ok(true);
         }
-        let wants = Self::wants(store);
-        if wants.is_any() && !self.has_failed_standby {
-            match self.make_standby(store, wants) {
+        let requests = Self::requests(store);
+        if requests.is_any() && !self.has_failed_standby {
+            match self.make_standby(store, requests) {
                 Ok(()) => {
                     self.went_well(store);
                     return Ok(true);
@@ -163,7 +163,7 @@ impl FlushWork {
             }
         }
         if let Some((sealed, flush)) = &mut self.current {
-            if let Progress::Done(output) = flush.turn()? {
+            if let TurnProgress::Done(output) = flush.turn()? {
                 let sealed = Arc::clone(sealed);
                 self.finish(store, &sealed, output)?;
                 self.current = None;
@@ -180,20 +180,20 @@ impl FlushWork {
         let Some(sealed) = store.writer.oldest_sealed() else {
             // A seal needs a standby log and memtable: make them first.
             let is_due = self.are_deletes_old(store) || store.writer.holds_large_batch();
-            let is_sealed = is_due && (store.writer.try_seal() || Self::wants(store).is_any());
+            let is_sealed = is_due && (store.writer.try_seal() || Self::requests(store).is_any());
             return if is_sealed { Ok(true) } else { self.wait_for_kept(store) };
         };
         store.work.set_flushing(true);
         store.measure_pressure();
-        promise(store, &sealed.logs)?;
+        record_sealed_log_ends(store, &sealed.logs)?;
         self.current = Some((Arc::clone(&sealed), begin_flush(store, vec![Arc::clone(&sealed.generation)])?));
         Ok(true)
     }
 
     /// The standby parts to make now: a memtable only while kept generations leave room for it.
-    fn wants(store: &Scheduler) -> Wants {
-        let wants = store.writer.wants();
-        Wants { memtable: wants.memtable && !store.is_kept_full(), ..wants }
+    fn requests(store: &Scheduler) -> StandbyRequests {
+        let requests = store.writer.requests();
+        StandbyRequests { memtable: requests.memtable && !store.is_kept_full(), ..requests }
     }
 
     /// Called when no other work is left: returns whether memory for a wanted write buffer has come free.
@@ -201,7 +201,7 @@ impl FlushWork {
     /// # Errors
     /// The reason for the lack of memory, if no work under way will free any.
     fn wait_for_kept(&mut self, store: &Scheduler) -> Result<bool> {
-        if !store.writer.wants().memtable || !store.is_kept_full() {
+        if !store.writer.requests().memtable || !store.is_kept_full() {
             return Ok(false);
         }
         if store.writer.awaited.is_given() {
@@ -229,8 +229,8 @@ impl FlushWork {
         }
         let Some(history) = &mut self.history else { return false };
         match history.turn(store) {
-            Ok(Progress::More) => {}
-            Ok(Progress::Done(())) => self.history = None,
+            Ok(TurnProgress::More) => {}
+            Ok(TurnProgress::Done(())) => self.history = None,
             Err(error) => self.history = self.history_failed(error),
         }
         true
@@ -291,18 +291,22 @@ impl FlushWork {
     }
 
     fn went_well(&self, store: &Scheduler) {
-        store.work.set_error(Kind::Flush, None);
+        store.work.set_error(WorkKind::Flush, None);
         store.writer.set_stuck(None);
         store.writer.awaited.end();
     }
 
     /// Flushes a generation that no other thread knows of, from begin to end.
-    pub(in crate::engine) fn flush_whole(&mut self, store: &Scheduler, sealed: &Arc<Sealed>) -> Result<()> {
+    pub(in crate::engine) fn flush_whole(
+        &mut self,
+        store: &Scheduler,
+        sealed: &Arc<SealedGeneration>,
+    ) -> Result<()> {
         let mut flush = begin_flush(store, vec![Arc::clone(&sealed.generation)])?;
         loop {
             let progress = flush.turn()?;
             self.memory.set(&store.work, flush.memory_bytes());
-            if let Progress::Done(output) = progress {
+            if let TurnProgress::Done(output) = progress {
                 self.memory.set(&store.work, 0);
                 return self.finish(store, sealed, output);
             }
@@ -311,13 +315,13 @@ impl FlushWork {
 
     /// Makes the standby parts that the write leader continues with: an empty generation, and a log that the
     /// manifest names.
-    fn make_standby(&mut self, store: &Scheduler, wants: Wants) -> Result<()> {
+    fn make_standby(&mut self, store: &Scheduler, requests: StandbyRequests) -> Result<()> {
         // Memory first: a failed allocation must not leave an unused log in the manifest.
-        if wants.memtable {
+        if requests.memtable {
             let (generation, inserter) = store.new_generation(store.budget.generation_bytes as usize)?;
             store.writer.put_standby_memtable(StandbyMemtable { generation, inserter, grant: None });
         }
-        if let Some(NextLog { bytes, least_bytes }) = wants.log {
+        if let Some(NextLog { bytes, least_bytes }) = requests.log {
             let old = match self.take_old_log(store) {
                 Some((old, old_bytes)) if old_bytes == bytes => Some(old),
                 // The length of new logs follows the amount written: an old log of another length is useless.
@@ -357,7 +361,12 @@ impl FlushWork {
         old
     }
 
-    fn finish(&mut self, store: &Scheduler, sealed: &Arc<Sealed>, output: FlushOutput) -> Result<()> {
+    fn finish(
+        &mut self,
+        store: &Scheduler,
+        sealed: &Arc<SealedGeneration>,
+        output: FlushOutput,
+    ) -> Result<()> {
         let flushed = [Arc::clone(&sealed.generation)];
         let before = {
             let pin = store.epoch.pin();

@@ -19,14 +19,14 @@ use std::collections::BTreeSet;
 use crate::base::error::{Error, Result};
 use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, Ordering};
-use crate::compact::unseen::covered;
+use crate::compact::fully_covered::covered;
 use crate::format::table::ranges::farther;
 use crate::levels::version::Placed;
 use crate::levels::view::View;
 use crate::memtable::Generation;
 
 use super::Scheduler;
-use super::work::Kind;
+use super::work::WorkKind;
 use crate::engine::publish::catalog::Catalog;
 use crate::engine::publish::edit::Edit;
 
@@ -126,7 +126,7 @@ impl Scheduler {
         edit.remove(catalog.whole_tables(), names);
         self.edit_taken(&mut catalog, edit)?;
         drop(catalog);
-        self.work.set_error(Kind::Merge(tree), None);
+        self.work.set_error(WorkKind::Merge(tree), None);
         self.retry_when_freed();
         self.measure_pressure();
         self.pin_more();
@@ -146,8 +146,8 @@ impl Scheduler {
     /// After an edit that releases files: retries at once the work that a full disk stopped, and clears the
     /// error of the old attempt.
     pub(in crate::engine) fn retry_when_freed(&self) {
-        if matches!(self.work.error_of(Kind::Flush), Some(Error::Full { .. })) {
-            self.work.set_error(Kind::Flush, None);
+        if matches!(self.work.error_of(WorkKind::Flush), Some(Error::Full { .. })) {
+            self.work.set_error(WorkKind::Flush, None);
         }
         self.writer.set_stuck(None);
         self.writer.changed.notify();

@@ -23,10 +23,10 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence, TreeId};
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, Ordering};
-use crate::levels::version::{Change, Placed, Spot};
+use crate::levels::version::{Placed, Spot, VersionChange};
 use crate::levels::view::View;
 use crate::memtable::Generation;
-use crate::merge::Progress;
+use crate::merge::TurnProgress;
 use crate::table::{TableFile, TableIdentity};
 use crate::write::layers::{Layer, Layers, LayersFlush, LayersOutput};
 
@@ -92,10 +92,10 @@ impl History {
     }
 
     /// Does the next piece of work.
-    pub(in crate::engine) fn turn(&mut self, store: &Scheduler) -> Result<Progress<()>> {
+    pub(in crate::engine) fn turn(&mut self, store: &Scheduler) -> Result<TurnProgress<()>> {
         let mut placing = Placing::new();
         if let Some(flush) = &mut self.flush {
-            let Progress::Done(output) = flush.turn()? else { return Ok(Progress::More) };
+            let TurnProgress::Done(output) = flush.turn()? else { return Ok(TurnProgress::More) };
             placing = self.open(store, &output).inspect_err(|_| {
                 let file = output.table.as_ref().map(|summary| summary.identity.file);
                 file.into_iter().for_each(|file| store.remove_quietly(file));
@@ -103,7 +103,7 @@ impl History {
             store.work.histories.fetch_add(u64::from(output.table.is_some()), Ordering::Relaxed);
         }
         self.replace(store, &placing);
-        Ok(Progress::Done(()))
+        Ok(TurnProgress::Done(()))
     }
 
     fn open(&self, store: &Scheduler, output: &LayersOutput) -> Result<Placing> {
@@ -177,10 +177,10 @@ fn replaced(store: &Scheduler, view: &View, placing: &Placing, layers: &[Layer])
                 continue;
             }
             // The tree was made after the version; its items are in the view's newest generation.
-            changes.push(Change::AddTree(tree));
+            changes.push(VersionChange::AddTree(tree));
             added.push(tree);
         }
-        changes.push(Change::Add { spot: Spot::LEVEL_0, placed: placed.clone() });
+        changes.push(VersionChange::Add { spot: Spot::LEVEL_0, placed: placed.clone() });
     }
     let generations = &view.generations[..view.generations.len() - 1];
     let version = match changes.is_empty() {

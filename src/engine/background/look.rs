@@ -3,10 +3,10 @@
 use crate::base::error::Error;
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, MutexGuard};
+use crate::compact::fully_covered::fully_covered;
 use crate::compact::pick::{self, FullMerge, Pick};
 use crate::compact::push::{self, PushSettings};
-use crate::compact::shape::{Part, PickSettings, TreeShape};
-use crate::compact::unseen::unseen;
+use crate::compact::shape::{PickSettings, RunPart, TreeShape};
 use crate::levels::version::{Run, Trie};
 use crate::write::pace;
 
@@ -15,7 +15,7 @@ use super::merge_queue::{
     Due, JOINT_TREE_BYTES_MAX, KnownTree, KnownTrees, TREE_COST_BYTES, Task, age_check_ns,
 };
 use super::shapes::shape;
-use super::work::Kind;
+use super::work::WorkKind;
 
 /// Level-0 runs at which writers are slowed most, as a multiple of the runs that start a merge.
 const LEVEL0_RUNS_HIGH: u64 = 4;
@@ -42,7 +42,7 @@ fn look_at_levels(shape: &TreeShape<'_>, settings: &PickSettings, full: Option<P
     let behind = pick::pressure(shape, settings);
     let (is_full, is_due) = (full.is_some(), pick::is_due(shape, settings));
     let picked = full.or_else(|| if is_due { pick::pick(shape, settings) } else { None });
-    let tables = |part: &Part| &shape.levels[part.level][part.run][part.tables.clone()];
+    let tables = |part: &RunPart| &shape.levels[part.level][part.run][part.tables.clone()];
     let inputs = picked.iter().flat_map(|pick| &pick.inputs).flat_map(tables);
     Looked {
         input_bytes: inputs.map(|table| table.bytes).sum(),
@@ -103,7 +103,7 @@ impl Scheduler {
         // Before the version: only a later version can tell that the full merge is done.
         let wanted_full = self.work.wanted_full(id);
         let keyspace = self.keyspace_of(id);
-        let error = self.work.error_of(Kind::Merge(id));
+        let error = self.work.error_of(WorkKind::Merge(id));
         let pin = self.epoch.pin();
         let tree = self.views.load(&pin).get().version.counted_tree(id);
         let (Some(tree), Some(keyspace)) = (tree, keyspace) else {
@@ -111,15 +111,15 @@ impl Scheduler {
             return;
         };
         let settings = self.pick_settings_of(&keyspace, now_ns, known.was_awaited);
-        let (unseen, is_damaged) = (unseen(tree), matches!(error, Some(Error::Corrupt(_))));
+        let (fully_covered, is_damaged) = (fully_covered(tree), matches!(error, Some(Error::Corrupt(_))));
         let looked = match tree.trie() {
             Some(trie) => {
                 let settings = self.push_settings_of(&keyspace, now_ns, known.was_awaited);
-                look_at_trie(trie, &settings, wanted_full.as_ref().filter(|_| unseen.is_empty()))
+                look_at_trie(trie, &settings, wanted_full.as_ref().filter(|_| fully_covered.is_empty()))
             }
             None => {
                 let shape = shape(tree);
-                let full = match (&wanted_full, unseen.is_empty()) {
+                let full = match (&wanted_full, fully_covered.is_empty()) {
                     (Some(wanted), true) => pick::pick_full(&shape, &settings, wanted),
                     _ => None,
                 };
@@ -127,14 +127,14 @@ impl Scheduler {
             }
         };
         let Looked { task, is_full, is_due, debt_bytes, runs, runs_low, .. } = looked;
-        let due = if unseen.is_empty() {
+        let due = if fully_covered.is_empty() {
             if let (Some(wanted), false, false) = (&wanted_full, is_full, self.work.is_merging(id)) {
                 self.work.full_done(id, wanted);
             }
             // A tree with a damaged table would fail again, and keep other trees from being merged.
             task.filter(|_| !is_damaged).map(|task| ((error.is_none(), debt_bytes), Due::Merge(task)))
         } else {
-            Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(unseen.to_vec())))
+            Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(fully_covered.to_vec())))
         };
         let bytes = TREE_COST_BYTES + looked.input_bytes;
         let is_joint = matches!(due, Some((_, Due::Merge(_)))) && error.is_none();
@@ -152,7 +152,7 @@ impl Scheduler {
                 tree: Arc::downgrade(tree),
                 due,
                 joint_bytes,
-                is_due: !unseen.is_empty() || is_due,
+                is_due: !fully_covered.is_empty() || is_due,
                 // Faster merges would not help a tree whose merges fail, and would disturb reads of other
                 // trees.
                 debt_bytes: if error.is_none() { debt_bytes } else { 0 },

@@ -21,7 +21,7 @@ use std::ops::Bound;
 
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Weak};
-use crate::compact::pick::{Pick, Work};
+use crate::compact::pick::{MergeKind, Pick};
 use crate::compact::push::Push;
 use crate::engine::publish::edit::TableName;
 use crate::io::pace::Debt;
@@ -55,7 +55,7 @@ pub(in crate::engine) enum Task {
 }
 
 impl Task {
-    pub(super) fn work(&self) -> Work {
+    pub(super) fn work(&self) -> MergeKind {
         match self {
             Task::Pick(pick) => pick.work,
             Task::Push(push) => push.work,

@@ -12,24 +12,26 @@ use crate::base::error::Result;
 use crate::base::id::TreeId;
 use crate::base::place::{FANOUT, NodeId};
 use crate::base::sync::{Arc, Ordering};
-use crate::compact::job::{MergeJob, MergeOutput, MergePlan, NewFiles, NodesPlan, TreePlan, wanted_bytes};
-use crate::compact::pick::{OutputRun, Pick, Work as PickedWork};
+use crate::compact::fully_covered::fully_covered;
+use crate::compact::job::{
+    MergeJob, MergeOutput, MergePlan, NewFiles, NodesPlan, TreeMergePlan, wanted_bytes,
+};
+use crate::compact::pick::{MergeKind, OutputRun, Pick};
 use crate::compact::push::Push;
-use crate::compact::shape::{Part, Place};
-use crate::compact::unseen::unseen;
+use crate::compact::shape::{RunPart, TablePosition};
 use crate::format::table::filter::FilterKind;
 use crate::io::env::Turn;
 use crate::io::pace::Quantum;
 use crate::levels::version::{Placed, Run, Spot, Tree, Trie};
-use crate::merge::Progress;
-use crate::table::{Admission, BuiltTable, IndexPlan, NodeRuns, Otherwise, PageRank, Table};
+use crate::merge::TurnProgress;
+use crate::table::{BuiltTable, CacheAdmission, IndexPlan, NodeRuns, Otherwise, PageRank, TableReader};
 
 use super::merge_queue::{Due, Task};
-use super::quiet::{Need, Whose};
-use super::work::{Kind, MemoryPart, RETRY_NS};
+use super::quiet::{MemoryUse, Whose};
+use super::work::{MemoryPart, RETRY_NS, WorkKind};
 use crate::engine::job::Job;
 use crate::engine::publish::edit::{Edit, Origin, TableName};
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::tables::fences_of;
 use crate::engine::slices;
 
@@ -54,7 +56,7 @@ struct Merging {
     /// Memory granted to the merge.
     granted_bytes: u64,
     job: MergeJob,
-    _need: Need,
+    _memory_use: MemoryUse,
 }
 
 /// The part of a merge that belongs to one tree: its inputs, and the target of its output.
@@ -107,7 +109,7 @@ impl Job<Scheduler> for MergeWork {
             self.stop(store);
             return idle(seen, None);
         }
-        if self.current.as_mut().is_some_and(|merging| is_vain(store, merging)) {
+        if self.current.as_mut().is_some_and(|merging| is_obsolete(store, merging)) {
             // The merge is obsolete, and its input files cannot be removed until it ends.
             self.stop(store);
         }
@@ -124,7 +126,7 @@ impl Job<Scheduler> for MergeWork {
                 let failed = self.current.as_ref().and_then(|merging| merging.job.tree()).or(self.tree);
                 // Work on a dropped keyspace cannot fail.
                 if let Some(tree) = failed.filter(|tree| store.keyspace_of(*tree).is_some()) {
-                    store.work.set_error(Kind::Merge(tree), Some(error));
+                    store.work.set_error(WorkKind::Merge(tree), Some(error));
                 }
                 self.stop(store);
                 store.measure_pressure();
@@ -152,7 +154,7 @@ impl MergeWork {
     /// Time until the next quantum may run.
     fn wait_ns(&mut self, store: &Scheduler) -> u64 {
         let now_ns = store.env.clock.now_ns();
-        let due_ns = store.pacer.due_ns(now_ns, self.last, store.haste());
+        let due_ns = store.pacer.due_ns(now_ns, self.last, store.urgency());
         let wait_ns = due_ns.saturating_sub(now_ns);
         if wait_ns > 0 && self.current.is_some() && !std::mem::replace(&mut self.has_waited, true) {
             store.pacer.count_paced(self.last.bytes);
@@ -172,14 +174,14 @@ impl MergeWork {
         let bytes = merging.job.bytes_done().saturating_sub(before_bytes);
         (self.last, self.has_waited) = (Quantum { began_ns, bytes }, false);
         store.pacer.merged(self.last);
-        if let Progress::Done(output) = progress {
+        if let TurnProgress::Done(output) = progress {
             let merging = self.current.take().expect("it was turned just now");
             let published = publish(store, &merging, &output);
             let trees = || merging.parts.iter().map(|part| part.tree);
             store.work.end_grant(merging.granted_bytes);
             store.work.end_merges(trees());
             published?;
-            trees().for_each(|tree| store.work.set_error(Kind::Merge(tree), None));
+            trees().for_each(|tree| store.work.set_error(WorkKind::Merge(tree), None));
             store.measure_pressure();
             store.pin_more();
         }
@@ -208,12 +210,12 @@ impl MergeWork {
     }
 
     fn start(&mut self, store: &Scheduler, picked: Vec<(Arc<Tree>, Task)>) -> Result<Started> {
-        let is_move = |(_, task): &(Arc<Tree>, Task)| task.work() == PickedWork::Move;
+        let is_move = |(_, task): &(Arc<Tree>, Task)| task.work() == MergeKind::Move;
         let (moves, merges): (Vec<_>, Vec<_>) = picked.into_iter().partition(is_move);
         if !moves.is_empty() {
             move_tables(store, &moves)?;
             for (tree, _) in &moves {
-                store.work.set_error(Kind::Merge(tree.id), None);
+                store.work.set_error(WorkKind::Merge(tree.id), None);
             }
         }
         let mut others: Vec<TreeId> = moves.iter().map(|(tree, _)| tree.id).collect();
@@ -238,7 +240,7 @@ impl MergeWork {
         if !store.work.try_grant(memory_bytes, limit_bytes) {
             return Ok(Started::Postponed);
         }
-        let need = store.quiet.need(Whose::Merges);
+        let memory_use = store.quiet.use_memory(Whose::Merges);
         let is_last = |(tree, task): &(Arc<Tree>, Task)| output_level(task) + 1 >= tree.level_count();
         let filters = if merges.iter().all(is_last) { PageRank::LastFilters } else { PageRank::UpperFilters };
         let is_below =
@@ -250,7 +252,7 @@ impl MergeWork {
         let plan = MergePlan {
             trees,
             memory_bytes,
-            admission: Some(Admission::new(&store.cache)),
+            admission: Some(CacheAdmission::new(&store.cache)),
             opening: Some(opening),
             load: Arc::clone(&store.blocks.load),
         };
@@ -260,7 +262,7 @@ impl MergeWork {
         if !others.is_empty() {
             store.work.end_merges(others);
         }
-        self.current = Some(Merging { parts, granted_bytes: memory_bytes, job, _need: need });
+        self.current = Some(Merging { parts, granted_bytes: memory_bytes, job, _memory_use: memory_use });
         Ok(Started::Job)
     }
 }
@@ -285,7 +287,7 @@ fn output_level(task: &Task) -> usize {
     }
 }
 
-fn part<'t>(tree: &'t Tree, part: &Part) -> &'t [Placed] {
+fn part<'t>(tree: &'t Tree, part: &RunPart) -> &'t [Placed] {
     &tree.levels()[part.level][part.run].tables()[part.tables.clone()]
 }
 
@@ -298,7 +300,7 @@ fn output(tree: &Tree, pick: &Pick) -> Spot {
     Spot { level: pick.output_level, run }
 }
 
-fn plan_of(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, task: &Task) -> TreePlan {
+fn plan_of(store: &Scheduler, keyspace: &KeyspaceData, tree: &Tree, task: &Task) -> TreeMergePlan {
     match task {
         Task::Pick(pick) => {
             let mut plan = plan_of_pick(keyspace, tree, pick);
@@ -317,7 +319,7 @@ fn plan_of(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, task: &Task) -> 
     }
 }
 
-fn plan_of_push(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, push: &Push) -> TreePlan {
+fn plan_of_push(store: &Scheduler, keyspace: &KeyspaceData, tree: &Tree, push: &Push) -> TreeMergePlan {
     let tables = |run: &Run| run.tables().iter().map(|one| Arc::clone(&one.table)).collect();
     let (trie, height) = (trie(tree), push.output_height());
     let slice = slices::of_push(&keyspace.settings(), (tree, height), &store.pages);
@@ -326,7 +328,7 @@ fn plan_of_push(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, push: &Push
     };
     let is_by_column = slice.filter.kind == FilterKind::Column;
     let staying = push.staying(trie).filter(|_| is_by_column).map(node_runs).collect();
-    TreePlan {
+    TreeMergePlan {
         tree: tree.id,
         slice,
         runs: push.inputs(trie).iter().map(tables).collect(),
@@ -337,19 +339,20 @@ fn plan_of_push(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, push: &Push
     }
 }
 
-fn plan_of_pick(keyspace: &Keyspace, tree: &Tree, pick: &Pick) -> TreePlan {
+fn plan_of_pick(keyspace: &KeyspaceData, tree: &Tree, pick: &Pick) -> TreeMergePlan {
     let tables = |placed: &[Placed]| placed.iter().map(|one| Arc::clone(&one.table)).collect();
     let runs: Vec<Vec<_>> = pick.inputs.iter().map(|one| tables(part(tree, one))).collect();
-    let is_next = |place: &&Place| (place.level, place.run) == pick.cut_like;
-    let (next, others): (Vec<&Place>, Vec<&Place>) = pick.older.iter().partition(is_next);
-    let at = |places: Vec<&Place>| -> Vec<_> {
-        let table = |place: &Place| &tree.levels()[place.level][place.run].tables()[place.index].table;
+    let is_next = |place: &&TablePosition| (place.level, place.run) == pick.cut_like;
+    let (next, others): (Vec<&TablePosition>, Vec<&TablePosition>) = pick.older.iter().partition(is_next);
+    let at = |places: Vec<&TablePosition>| -> Vec<_> {
+        let table =
+            |place: &TablePosition| &tree.levels()[place.level][place.run].tables()[place.index].table;
         places.into_iter().map(|place| Arc::clone(table(place))).collect()
     };
     let (next, older) = (at(next), at(others));
     let by_level = pick.inputs.iter().flat_map(|one| part(tree, one).iter().map(|table| (one.level, table)));
     let slice = slices::of_merge(&keyspace.settings(), tree, by_level, pick.output_level);
-    TreePlan { tree: tree.id, slice, runs, next, older, nodes: None, table_bytes: pick.table_bytes }
+    TreeMergePlan { tree: tree.id, slice, runs, next, older, nodes: None, table_bytes: pick.table_bytes }
 }
 
 /// The work that a worker has chosen.
@@ -411,22 +414,22 @@ fn newest(tree: &Tree) -> Option<TableName> {
 
 /// Whether a merge under way is obsolete: its trees were dropped, or range tombstones flushed meanwhile cover
 /// all its inputs.
-fn is_vain(store: &Scheduler, merging: &mut Merging) -> bool {
+fn is_obsolete(store: &Scheduler, merging: &mut Merging) -> bool {
     let version = {
         let pin = store.epoch.pin();
         Arc::clone(&store.views.load(&pin).get().version)
     };
-    let is_vain = |part: &mut Merged| {
+    let is_obsolete = |part: &mut Merged| {
         let Some(tree) = version.tree(part.tree) else { return true };
         let newest = newest(tree);
         if newest == part.newest {
             return false;
         }
         part.newest = newest;
-        let names: BTreeSet<TableName> = unseen(tree).iter().copied().collect();
+        let names: BTreeSet<TableName> = fully_covered(tree).iter().copied().collect();
         part.inputs.iter().all(|placed| names.contains(&placed.name()))
     };
-    merging.parts.iter_mut().all(is_vain)
+    merging.parts.iter_mut().all(is_obsolete)
 }
 
 /// Removes tables from a tree.
@@ -438,7 +441,7 @@ fn drop_tables(store: &Scheduler, tree: TreeId, names: &[TableName]) -> Result<(
         store.edit_taken(&mut catalog, edit)?;
     }
     drop(catalog);
-    store.work.set_error(Kind::Merge(tree), None);
+    store.work.set_error(WorkKind::Merge(tree), None);
     store.measure_pressure();
     store.pin_more();
     Ok(())
@@ -491,7 +494,7 @@ fn install(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result
     }
     let mut edit = Edit::default();
     edit.remove(catalog.whole_tables(), live.iter().flat_map(|part| part.inputs.iter().map(Placed::name)));
-    let place_of = |table: &Table| {
+    let place_of = |table: &TableReader| {
         let index = live.binary_search_by_key(&table.tree(), |part| part.tree);
         let part = live[index.expect("it is in the catalog")];
         (part.target.spot(table.min(), 0), origin_of(&part.inputs))
@@ -524,13 +527,13 @@ mod tests {
     use crate::base::id::ItemKind;
     use crate::engine::tests::run;
     use crate::io::sim::SimDisk;
-    use crate::write::batch::Items;
+    use crate::write::batch::BatchItems;
 
     /// The first table of level 0, moved or merged into level 1.
-    fn pick(work: PickedWork) -> Pick {
+    fn pick(work: MergeKind) -> Pick {
         Pick {
             work,
-            inputs: vec![Part { level: 0, run: 0, tables: 0..1 }],
+            inputs: vec![RunPart { level: 0, run: 0, tables: 0..1 }],
             output_level: 1,
             output_run: OutputRun::New,
             older: Vec::new(),
@@ -546,7 +549,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let (store, _threads) = run::open(&disk, None, 1, 8 << 20).expect("no fault");
         let all = ["a", "b"].map(|name| store.open_keyspace(name, &[]).expect("no fault"));
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         for keyspace in &all {
             items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("is short");
         }
@@ -562,7 +565,7 @@ mod tests {
         bytes[table.slice_offset() as usize + 40] ^= 0xff;
         disk.set_contents(table.file().name(), Some(&bytes));
         let mut work = MergeWork::new(Arc::new(Files));
-        let picked = [PickedWork::Move, PickedWork::Merge].map(pick);
+        let picked = [MergeKind::Move, MergeKind::Merge].map(pick);
         let picked = trees.iter().cloned().zip(picked.map(Task::Pick)).collect();
         assert!(trees.iter().all(|tree| store.work.begin_merge(tree.id)));
         assert!(matches!(work.start(&store, picked), Err(Error::Corrupt(_))));

@@ -128,17 +128,20 @@ mod tests {
     use crate::engine::Store;
     use crate::engine::tests::run;
     use crate::io::sim::SimDisk;
-    use crate::io::storage::{Entry, Storage};
-    use crate::write::batch::Items;
+    use crate::io::storage::{DirectoryEntry, Storage};
+    use crate::write::batch::BatchItems;
 
     fn tables(disk: &SimDisk) -> usize {
-        let is_table = |entry: &Entry| matches!(entry, Entry::Ours(file) if file.kind == FileKind::Table);
+        let is_table = |entry: &DirectoryEntry| match entry {
+            DirectoryEntry::Ours(file) => file.kind == FileKind::Table,
+            DirectoryEntry::Foreign(_) => false,
+        };
         disk.list().expect("no fault").iter().filter(|entry| is_table(entry)).count()
     }
 
     fn flush_item(store: &Arc<Store>) {
         let keyspace = store.open_keyspace("k", &[]).expect("is made");
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, b"a", b"1").expect("is short");
         store.write(&items, None).expect("no fault");
         store.flush().expect("no fault");

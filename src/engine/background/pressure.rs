@@ -4,10 +4,10 @@ use crate::base::id::TreeId;
 use crate::base::reserve::Role;
 use crate::compact::push::PushSettings;
 use crate::compact::shape::PickSettings;
-use crate::io::pace::Haste;
+use crate::io::pace::Urgency;
 use crate::write::pace;
 
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 
 use super::Scheduler;
 
@@ -17,13 +17,13 @@ const READS_MANY: u64 = 48;
 
 impl Scheduler {
     /// The urgency of merges.
-    pub(in crate::engine) fn haste(&self) -> Haste {
+    pub(in crate::engine) fn urgency(&self) -> Urgency {
         if self.work.is_awaited() {
-            Haste::Awaited
+            Urgency::Awaited
         } else if self.blocks.load.awaited() > READS_MANY {
-            Haste::Yielding
+            Urgency::Yielding
         } else {
-            Haste::No
+            Urgency::No
         }
     }
 
@@ -36,12 +36,12 @@ impl Scheduler {
     /// The same for a tree of a keyspace; `is_awaited`: as if a caller waits for merges.
     pub(in crate::engine) fn pick_settings_of(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         now_ns: u64,
         is_awaited: bool,
     ) -> PickSettings {
         let settings = keyspace.settings();
-        let policy = keyspace.bearing.policy(&settings, now_ns, is_awaited);
+        let policy = keyspace.write_stats.policy(&settings, now_ns, is_awaited);
         PickSettings {
             size_ratio: settings.size_ratio,
             runs_per_level: policy.runs_per_level as usize,
@@ -57,11 +57,11 @@ impl Scheduler {
     /// The settings of pushes in a hashed keyspace's tree.
     pub(in crate::engine) fn push_settings_of(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         now_ns: u64,
         is_awaited: bool,
     ) -> PushSettings {
-        let policy = keyspace.bearing.policy(&keyspace.settings(), now_ns, is_awaited);
+        let policy = keyspace.write_stats.policy(&keyspace.settings(), now_ns, is_awaited);
         PushSettings {
             table_bytes: self.push_table_bytes(keyspace),
             stale_permille: policy.stale_permille,
@@ -71,7 +71,7 @@ impl Scheduler {
     }
 
     /// The size assumed for a table of a trie: the output of one flush, unless tables are to be smaller.
-    pub(in crate::engine) fn push_table_bytes(&self, keyspace: &Keyspace) -> u64 {
+    pub(in crate::engine) fn push_table_bytes(&self, keyspace: &KeyspaceData) -> u64 {
         let most = self.budget.table_bytes_max().min(self.budget.generation_bytes);
         keyspace.settings().table_bytes.min(most)
     }

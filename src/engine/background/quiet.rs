@@ -1,17 +1,17 @@
 //! Idle memory of write buffers, flushes and merges, lent to the block cache: its annex.
 //!
-//! A user of such memory first takes a [`Need`], which closes the user's part of the annex for as long as the
-//! need lives. A part opens again when it has had no need for a while. Any thread.
+//! A user of such memory first takes a [`MemoryUse`], which closes the user's part of the annex for as long
+//! as it lives. A part opens again when it has had no use for a while. Any thread.
 //!
-//! 1. No work needs the open part of the annex, except memory that readers held when it was to be closed.
-//! 2. Needs never wait: a late close is retried at each look.
+//! 1. No work uses the open part of the annex, except memory that readers held when it was to be closed.
+//! 2. Taking a use never waits: a late close is retried at each look.
 
 use crate::base::sync::{Arc, Event, Mutex};
-use crate::cache::{Cache, Closing};
+use crate::cache::{AnnexClosing, Cache};
 
 use crate::engine::budget::Budget;
 
-/// Time without a need, per byte, before the cache gets the memory. It is about the time to fill the memory
+/// Time without a use, per byte, before the cache gets the memory. It is about the time to fill the memory
 /// from the device: that work is lost if the memory is needed again right then.
 const REST_NS_PER_BYTE: u64 = 10;
 const REST_NS_MAX: u64 = 10_000_000_000;
@@ -34,21 +34,21 @@ pub(in crate::engine) struct Quiet {
     /// Work memory in each part.
     work_bytes: u64,
     rest_ns: u64,
-    parts: Mutex<[State; 2]>,
-    /// Moves when a need ends: a worker has to look.
+    parts: Mutex<[LoanState; 2]>,
+    /// Moves when a use ends: a worker has to look.
     moved: Arc<Event>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
-struct State {
-    needs: u32,
-    /// When a look first saw the part without needs.
+struct LoanState {
+    uses: u32,
+    /// When a look first saw the part without uses.
     rests_from_ns: Option<u64>,
     is_lent: bool,
 }
 
 /// A use of a part of the memory, for as long as this lives.
-pub(in crate::engine) struct Need {
+pub(in crate::engine) struct MemoryUse {
     quiet: Arc<Quiet>,
     whose: Whose,
 }
@@ -73,18 +73,18 @@ impl Quiet {
     }
 
     /// Takes a part back from the cache, if it is lent.
-    pub(in crate::engine) fn need(self: &Arc<Quiet>, whose: Whose) -> Need {
+    pub(in crate::engine) fn use_memory(self: &Arc<Quiet>, whose: Whose) -> MemoryUse {
         let mut parts = self.parts.lock();
         let state = &mut parts[whose as usize];
-        state.needs += 1;
+        state.uses += 1;
         state.rests_from_ns = None;
         if std::mem::take(&mut state.is_lent) {
             self.shut(&parts);
         }
         drop(parts);
-        let need = Need { quiet: Arc::clone(self), whose };
+        let memory_use = MemoryUse { quiet: Arc::clone(self), whose };
         self.close();
-        need
+        memory_use
     }
 
     /// Lends the parts that have not been needed for a while, and retries late closes. Returns the time until
@@ -94,7 +94,7 @@ impl Quiet {
         let mut opens_in_ns = None;
         for whose in ALL {
             let state = &mut parts[whose as usize];
-            if state.needs > 0 || state.is_lent || self.bytes[whose as usize] == 0 {
+            if state.uses > 0 || state.is_lent || self.bytes[whose as usize] == 0 {
                 continue;
             }
             let rested_ns = now_ns.saturating_sub(*state.rests_from_ns.get_or_insert(now_ns));
@@ -120,28 +120,28 @@ impl Quiet {
         Lent { generations_bytes: annex_bytes - work_bytes, work_bytes }
     }
 
-    fn lend(&self, parts: &mut [State; 2], whose: Whose) {
+    fn lend(&self, parts: &mut [LoanState; 2], whose: Whose) {
         parts[whose as usize].is_lent = true;
         self.shut(parts);
     }
 
     /// Makes the cache close the parts that are not lent; under the lock, so that the last call has the right
     /// sum.
-    fn shut(&self, parts: &[State; 2]) {
+    fn shut(&self, parts: &[LoanState; 2]) {
         let closed = parts.iter().zip(self.bytes).filter(|(state, _)| !state.is_lent);
         self.cache.shut_annex(closed.map(|(_, bytes)| bytes as usize).sum());
     }
 
     fn close(&self) {
-        if !self.cache.is_annex_settled() && self.cache.close_annex() == Closing::Late {
+        if !self.cache.is_annex_settled() && self.cache.close_annex() == AnnexClosing::Late {
             log::debug!("readers hold on to memory that is to be used otherwise");
         }
     }
 }
 
-impl Drop for Need {
+impl Drop for MemoryUse {
     fn drop(&mut self) {
-        self.quiet.parts.lock()[self.whose as usize].needs -= 1;
+        self.quiet.parts.lock()[self.whose as usize].uses -= 1;
         self.quiet.moved.notify();
     }
 }

@@ -14,13 +14,13 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, SEQUENCE_MAX};
 use crate::base::sync::{Arc, Ordering};
-use crate::format::manifest::{Change, Log as NamedLog};
+use crate::format::manifest::{Log, ManifestChange};
 use crate::memtable::Generation;
-use crate::merge::Progress;
-use crate::wal::{Log, LogIdentity};
+use crate::merge::TurnProgress;
+use crate::wal::{LogIdentity, LogWriter};
 use crate::write::flush::FlushOutput;
 use crate::write::hold::Hold;
-use crate::write::writer::Spare;
+use crate::write::writer::MemtableAndLog;
 
 use super::Scheduler;
 use super::flush::{begin_flush, install};
@@ -51,7 +51,7 @@ impl Scheduler {
         // Before anything is changed: memory may be short too.
         let (generation, inserter) = self.new_generation(self.budget.generation_bytes as usize)?;
         let output = self.flush_at_once(&generations)?;
-        let logs: Vec<(u64, NamedLog)> = {
+        let logs: Vec<(u64, Log)> = {
             let catalog = self.catalog.take(&*self.env.threads);
             catalog.state.logs.iter().map(|(number, log)| (*number, *log)).collect()
         };
@@ -61,7 +61,7 @@ impl Scheduler {
         install(self, &output, oldest_s, edit).inspect_err(|_| self.remove_unnamed(files))?;
         self.work.flushes.fetch_add(1, Ordering::Relaxed);
         let log = self.log_of_shortest(&logs).inspect_err(|error| self.writer.latch(error))?;
-        hold.restart(Spare { log, generation, inserter });
+        hold.restart(MemtableAndLog { log, generation, inserter });
         drop(hold);
         self.retry_when_freed();
         self.measure_pressure();
@@ -71,14 +71,14 @@ impl Scheduler {
     fn flush_at_once(&self, generations: &[Arc<Generation>]) -> Result<FlushOutput> {
         let mut flush = begin_flush(self, generations.to_vec())?;
         loop {
-            if let Progress::Done(output) = flush.turn()? {
+            if let TurnProgress::Done(output) = flush.turn()? {
                 return Ok(output);
             }
         }
     }
 
     /// The new log, in the shortest of the files that the manifest no longer names; the others are removed.
-    fn log_of_shortest(&self, logs: &[(u64, NamedLog)]) -> Result<Log> {
+    fn log_of_shortest(&self, logs: &[(u64, Log)]) -> Result<LogWriter> {
         let shortest = logs.iter().filter(|(_, log)| log.path == 0).min_by_key(|(_, log)| log.bytes);
         let Some((old, log)) = shortest else {
             return Err(Error::Full { file: FileName::STORE.to_string() });
@@ -88,9 +88,9 @@ impl Scheduler {
         }
         let (number, uid) = (self.next_file()?, self.env.random.u64());
         let identity = LogIdentity { number, path: 0, uid, store_id: self.store_id, bytes: log.bytes };
-        let made = Log::recycle(&*self.env.storage, log.file(*old), &identity)?;
+        let made = LogWriter::recycle(&*self.env.storage, log.file(*old), &identity)?;
         self.sync_directory()?;
-        let change = Change::Log { number, path: 0, uid, bytes: log.bytes };
+        let change = ManifestChange::Log { number, path: 0, uid, bytes: log.bytes };
         self.edit(Edit::of(vec![change]))?;
         Ok(made)
     }

@@ -1,15 +1,16 @@
-//! Samples of flushed keys: whether keys are new decides the merge policy of their tree (`publish::bearing`).
+//! Samples of flushed keys: whether keys are new decides the merge policy of their tree
+//! (`publish::compaction_policy`).
 
 use crate::base::id::{SEQUENCE_MAX, TreeId};
 use crate::base::sync::Arc;
 use crate::levels::version::Version;
 use crate::levels::view::View;
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
 
 use super::Scheduler;
-use crate::engine::publish::bearing::is_adaptive;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::compaction_policy::is_adaptive;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
 
 impl Scheduler {
@@ -32,16 +33,16 @@ impl Scheduler {
                 sampled += 1;
                 found += u64::from(self.had(&keyspace, key, &point));
             }
-            keyspace.bearing.note(self.env.clock.now_ns(), sampled, found);
+            keyspace.write_stats.note(self.env.clock.now_ns(), sampled, found);
             self.changed_trees.note(*tree);
         }
     }
 
     /// Whether the key was there. A key that cannot be read counts as there; reads of that key return the
     /// error.
-    fn had(&self, keyspace: &Keyspace, key: &[u8], point: &Point) -> bool {
+    fn had(&self, keyspace: &KeyspaceData, key: &[u8], point: &Point) -> bool {
         let had =
-            self.get(keyspace, (key, Wants::Presence), Some(point), &mut NoTrace, |value| value.is_some());
+            self.get(keyspace, (key, GetMode::Presence), Some(point), &mut NoTrace, |value| value.is_some());
         had.unwrap_or(true)
     }
 }

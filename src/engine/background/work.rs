@@ -16,18 +16,18 @@ pub(in crate::engine) const RETRY_NS: u64 = 100_000_000;
 
 /// The kinds of background work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::engine) enum Kind {
+pub(in crate::engine) enum WorkKind {
     Flush,
     Merge(TreeId),
 }
 
 /// Shared by the workers and the callers that wait for them.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Work {
+pub(in crate::engine) struct BackgroundWork {
     /// Moves when work is done, has failed, or is wanted.
     pub(in crate::engine) moved: Arc<Event>,
     stops: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<WorkState>,
     pub(in crate::engine) flush_bytes: AtomicU64,
     pub(in crate::engine) merge_read_bytes: AtomicU64,
     pub(in crate::engine) merge_write_bytes: AtomicU64,
@@ -51,16 +51,16 @@ pub(in crate::engine) struct Work {
 }
 
 /// A caller waits for merges as long as this lives.
-pub(in crate::engine) struct Hurries<'w>(&'w Work);
+pub(in crate::engine) struct ExpeditedMerges<'w>(&'w BackgroundWork);
 
-impl Drop for Hurries<'_> {
+impl Drop for ExpeditedMerges<'_> {
     fn drop(&mut self) {
         self.0.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WorkState {
     /// Trees that are being merged, or that an ingest has taken.
     merging: BTreeSet<TreeId>,
     /// Trees that ingests have or wait for, and the number of these ingests: no merge of them is begun.
@@ -71,15 +71,15 @@ struct State {
     /// Full merges that callers want, by tree.
     full: BTreeMap<TreeId, FullMerge>,
     /// The error that stopped each kind of work, until the work goes on, and the number of that failure.
-    errors: BTreeMap<Kind, (u64, Error)>,
+    errors: BTreeMap<WorkKind, (u64, Error)>,
     /// Failures so far.
     failures: u64,
 }
 
-impl Work {
+impl BackgroundWork {
     /// `changed_trees`: notes trees of which work is wanted, or done.
-    pub(in crate::engine) fn new(changed_trees: &Arc<ChangedTrees>) -> Work {
-        Work { changed_trees: Arc::clone(changed_trees), ..Work::default() }
+    pub(in crate::engine) fn new(changed_trees: &Arc<ChangedTrees>) -> BackgroundWork {
+        BackgroundWork { changed_trees: Arc::clone(changed_trees), ..BackgroundWork::default() }
     }
 
     pub(in crate::engine) fn is_stopped(&self) -> bool {
@@ -95,10 +95,10 @@ impl Work {
     }
 
     /// Makes merges run as fast as they may, while the returned value lives.
-    pub(in crate::engine) fn hurry_merges(&self) -> Hurries<'_> {
+    pub(in crate::engine) fn expedite_merges(&self) -> ExpeditedMerges<'_> {
         self.awaiting.fetch_add(1, Ordering::Relaxed);
         self.moved.notify();
-        Hurries(self)
+        ExpeditedMerges(self)
     }
 
     pub(in crate::engine) fn is_awaited(&self) -> bool {
@@ -143,7 +143,7 @@ impl Work {
     pub(in crate::engine) fn forget(&self, tree: TreeId) {
         let mut state = self.state.lock();
         state.full.remove(&tree);
-        state.errors.remove(&Kind::Merge(tree));
+        state.errors.remove(&WorkKind::Merge(tree));
         drop(state);
         self.changed_trees.note(tree);
         self.moved.notify();
@@ -233,7 +233,7 @@ impl Work {
     }
 
     /// Records why a kind of work cannot go on, or that it can again.
-    pub(in crate::engine) fn set_error(&self, kind: Kind, error: Option<Error>) {
+    pub(in crate::engine) fn set_error(&self, kind: WorkKind, error: Option<Error>) {
         let mut state = self.state.lock();
         let changed = match error {
             Some(error) => {
@@ -247,7 +247,7 @@ impl Work {
         };
         drop(state);
         if changed {
-            if let Kind::Merge(tree) = kind {
+            if let WorkKind::Merge(tree) = kind {
                 self.changed_trees.note(tree);
             }
             self.moved.notify();
@@ -261,8 +261,8 @@ impl Work {
 
     /// The error that stopped work of one of the kinds: of a failure after the first `known`, or a permanent
     /// one.
-    pub(in crate::engine) fn error(&self, known: u64, concerns: impl Fn(Kind) -> bool) -> Option<Error> {
-        // `concerns` is not called under the lock: it may use `Work` itself.
+    pub(in crate::engine) fn error(&self, known: u64, concerns: impl Fn(WorkKind) -> bool) -> Option<Error> {
+        // `concerns` is not called under the lock: it may use `BackgroundWork` itself.
         let errors = self.state.lock().errors.clone();
         // Work on damaged tables is not retried.
         let is_told = |failure: u64, error: &Error| failure > known || matches!(error, Error::Corrupt(_));
@@ -270,17 +270,17 @@ impl Work {
         told.find(|(kind, _)| concerns(*kind)).map(|(_, (_, error))| error)
     }
 
-    pub(in crate::engine) fn error_of(&self, kind: Kind) -> Option<Error> {
+    pub(in crate::engine) fn error_of(&self, kind: WorkKind) -> Option<Error> {
         self.state.lock().errors.get(&kind).map(|(_, error)| error.clone())
     }
 }
 
-/// A worker's part in [`Work::memory_bytes`].
+/// A worker's part in [`BackgroundWork::memory_bytes`].
 #[derive(Debug, Default)]
 pub(in crate::engine) struct MemoryPart(u64);
 
 impl MemoryPart {
-    pub(in crate::engine) fn set(&mut self, work: &Work, bytes: usize) {
+    pub(in crate::engine) fn set(&mut self, work: &BackgroundWork, bytes: usize) {
         let bytes = bytes as u64;
         work.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
         work.memory_bytes.fetch_sub(self.0, Ordering::Relaxed);

@@ -118,7 +118,7 @@ where
 mod tests {
     use super::*;
     use crate::base::sync::{Arc, AtomicBool, Ordering};
-    use crate::engine::store::Held;
+    use crate::engine::store::StoreLayer;
     use crate::engine::tests::run;
     use crate::io::sim::SimDisk;
 
@@ -161,7 +161,7 @@ mod tests {
     fn a_panic_stops_its_worker() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
         let stopped: Arc<AtomicBool> = Arc::default();
-        let held = || Held::<Scheduler>::new(&store);
+        let held = || StoreLayer::<Scheduler>::new(&store);
         let panicking = || {
             let work = Panicking { stopped: Arc::clone(&stopped) };
             Background::new(held(), held(), "planned", work)
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_stop_during_a_turn_is_heard() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
-        let held = || Held::<Scheduler>::new(&store);
+        let held = || StoreLayer::<Scheduler>::new(&store);
         let mut worker = Background::new(held(), held(), "stopped", StoppedMeanwhile { heard: false });
         assert!(matches!(worker.turn(), Turn::Again), "it must look again");
         assert!(matches!(worker.turn(), Turn::Done));

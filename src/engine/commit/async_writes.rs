@@ -15,18 +15,18 @@ use std::task::Waker;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Event, Mutex, wake_all};
 use crate::engine::budget::BatchRoom;
-use crate::engine::publish::keyspace::Keyspace;
-use crate::write::batch::{Items, Keyspaces};
+use crate::engine::publish::keyspace::KeyspaceData;
+use crate::write::batch::{BatchItems, Keyspaces};
 use crate::write::commit::CommitOp;
 use crate::write::writer::{Seals, Until};
 
 /// The items that a future writes. Without items, the write syncs the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AsyncItems {
-    pub(crate) items: Arc<Items>,
+    pub(crate) items: Arc<BatchItems>,
     pub(crate) keyspaces: Keyspaces,
     /// Keyspaces whose items are not routed yet.
-    pub(crate) divided: Vec<Arc<Keyspace>>,
+    pub(crate) divided: Vec<Arc<KeyspaceData>>,
 }
 
 /// A write in the queue, or taken from it.
@@ -39,7 +39,7 @@ pub(crate) struct AsyncWrite {
 }
 
 /// The result of beginning a write.
-pub(crate) enum Begun {
+pub(crate) enum WriteStart {
     Done(Result<()>),
     Queued(Arc<AsyncWrite>),
 }
@@ -83,7 +83,7 @@ pub(super) fn op(what: &AsyncItems, until: Until) -> CommitOp<'_> {
 /// The queue.
 #[derive(Default)]
 pub(in crate::engine) struct AsyncWrites {
-    pub(super) queue: Mutex<Queue>,
+    pub(super) queue: Mutex<AsyncWriteQueue>,
     /// Whether the worker has started. The lock is held during the start.
     pub(super) started: Mutex<bool>,
     /// Moves when the worker has work to look at.
@@ -91,7 +91,7 @@ pub(in crate::engine) struct AsyncWrites {
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct AsyncWriteQueue {
     pub(super) waiting: BTreeMap<u64, Arc<AsyncWrite>>,
     next: u64,
     is_closed: bool,

@@ -3,12 +3,12 @@
 use std::task::{Poll, Waker};
 
 use crate::base::error::Result;
-use crate::base::step::Step;
+use crate::base::step::MachineStep;
 use crate::write::commit::{Commit, CommitOp};
 use crate::write::writer::Until;
 
 use super::Committer;
-use super::async_writes::{AsyncItems, AsyncWrite, Begun, WriteState, op};
+use super::async_writes::{AsyncItems, AsyncWrite, WriteStart, WriteState, op};
 use crate::engine::budget::BatchRoom;
 use crate::engine::reads::local;
 
@@ -21,29 +21,29 @@ impl Committer {
         until: Option<Until>,
         waker: &Waker,
         start_worker: impl FnOnce() -> Result<()>,
-    ) -> Begun {
+    ) -> WriteStart {
         let items = &what.items;
         let found = match self.check_writable().and_then(|()| self.check_batch(items)) {
             Ok(found) => found,
-            Err(error) => return Begun::Done(Err(error)),
+            Err(error) => return WriteStart::Done(Err(error)),
         };
         let until = until.unwrap_or_else(|| self.default_until());
         if items.count() == 0 && until == Until::Written {
-            return Begun::Done(Ok(()));
+            return WriteStart::Done(Ok(()));
         }
         if found == BatchRoom::AnyGeneration
             && let Some(done) = self.write_now(&op(&what, until))
         {
-            return Begun::Done(done);
+            return WriteStart::Done(done);
         }
         let queued =
             self.start_once(start_worker).and_then(|()| self.async_writes.push(what, (found, until), waker));
         match queued {
             Ok(write) => {
                 local::note(&self.blocks);
-                Begun::Queued(write)
+                WriteStart::Queued(write)
             }
-            Err(error) => Begun::Done(Err(error)),
+            Err(error) => WriteStart::Done(Err(error)),
         }
     }
 
@@ -75,12 +75,12 @@ impl Committer {
         let (mut commit, mut step) = Commit::start_alone(op, &self.writer)?;
         loop {
             match step {
-                Step::Done(result) => return Some(result),
-                Step::Ask(ask) => {
+                MachineStep::Done(result) => return Some(result),
+                MachineStep::Ask(ask) => {
                     let answer = self.answer(&commit, ask);
                     step = commit.resume(op, answer);
                 }
-                Step::Wait | Step::Touch => unreachable!("it takes nobody along"),
+                MachineStep::Wait | MachineStep::Touch => unreachable!("it takes nobody along"),
             }
         }
     }

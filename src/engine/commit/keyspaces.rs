@@ -11,28 +11,28 @@ use crate::base::reserve::Role;
 use crate::base::rule::{Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
-use crate::format::manifest::{Change, KeyspaceKind};
+use crate::format::manifest::{KeyspaceKind, ManifestChange};
 use crate::levels::manifest::STATE_BYTES_MAX;
 
 use crate::engine::commit::order::OrderTurn;
-use crate::engine::options::Mode;
+use crate::engine::options::OpenMode;
 use crate::engine::publish::catalog::{Catalog, KEYSPACE_BYTES};
 use crate::engine::publish::edit::Edit;
-use crate::engine::publish::keyspace::{Keyspace, is_change, merged, stored};
+use crate::engine::publish::keyspace::{KeyspaceData, is_change, merged, stored};
 use crate::engine::publish::partitions::Partitions;
 
 use super::Committer;
 
 /// The kind and rule that the caller requires of a keyspace.
 #[derive(Clone, Copy)]
-pub(in crate::engine) struct Wanted<'r> {
+pub(in crate::engine) struct KeyspaceRequest<'r> {
     pub(in crate::engine) kind: KeyspaceKind,
     pub(in crate::engine) rule: Option<&'r Rule>,
 }
 
-impl<'r> Wanted<'r> {
-    pub(in crate::engine) fn ordered(rule: Option<&'r Rule>) -> Wanted<'r> {
-        Wanted { kind: KeyspaceKind::Ordered, rule }
+impl<'r> KeyspaceRequest<'r> {
+    pub(in crate::engine) fn ordered(rule: Option<&'r Rule>) -> KeyspaceRequest<'r> {
+        KeyspaceRequest { kind: KeyspaceKind::Ordered, rule }
     }
 }
 
@@ -46,16 +46,16 @@ impl Committer {
     ///
     /// # Errors
     /// `Mismatch` if the keyspace is hashed, or divided by `Rule::Explicit`.
-    pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
-        self.open(name, given, Wanted::ordered(None))
+    pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<KeyspaceData>> {
+        self.open(name, given, KeyspaceRequest::ordered(None))
     }
 
     /// Opens a hashed keyspace, or creates one that is undivided.
     ///
     /// # Errors
     /// `Mismatch` if the keyspace is ordered, or divided by `Rule::Explicit`.
-    pub(crate) fn open_hashed(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
-        self.open(name, given, Wanted { kind: KeyspaceKind::Hashed, rule: None })
+    pub(crate) fn open_hashed(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<KeyspaceData>> {
+        self.open(name, given, KeyspaceRequest { kind: KeyspaceKind::Hashed, rule: None })
     }
 
     /// Opens or creates an ordered keyspace that is divided by the rule.
@@ -67,8 +67,8 @@ impl Committer {
         name: &str,
         given: &[(String, u64)],
         rule: &Rule,
-    ) -> Result<Arc<Keyspace>> {
-        self.open(name, given, Wanted::ordered(Some(rule)))
+    ) -> Result<Arc<KeyspaceData>> {
+        self.open(name, given, KeyspaceRequest::ordered(Some(rule)))
     }
 
     /// Opens or creates a hashed keyspace that is divided by the rule.
@@ -80,27 +80,32 @@ impl Committer {
         name: &str,
         given: &[(String, u64)],
         rule: &Rule,
-    ) -> Result<Arc<Keyspace>> {
-        self.open(name, given, Wanted { kind: KeyspaceKind::Hashed, rule: Some(rule) })
+    ) -> Result<Arc<KeyspaceData>> {
+        self.open(name, given, KeyspaceRequest { kind: KeyspaceKind::Hashed, rule: Some(rule) })
     }
 
-    fn open(&self, name: &str, given: &[(String, u64)], wanted: Wanted<'_>) -> Result<Arc<Keyspace>> {
+    fn open(
+        &self,
+        name: &str,
+        given: &[(String, u64)],
+        request: KeyspaceRequest<'_>,
+    ) -> Result<Arc<KeyspaceData>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         if let Some(found) = found {
-            found.check_kind(wanted.kind)?;
-            found.check_rule(wanted.rule)?;
+            found.check_kind(request.kind)?;
+            found.check_rule(request.rule)?;
             if !is_change(&found.settings(), given)? {
                 return Ok(found);
             }
         }
-        if self.mode == Mode::ReadOnly {
+        if self.mode == OpenMode::ReadOnly {
             return match self.catalog.names().get(name) {
                 Some(_) => Err(Error::ReadOnly),
                 None => Err(Error::NoKeyspace { name: name.to_owned() }),
             };
         }
-        self.open_keyspace_in(&mut self.take_order_turn()?, name, given, wanted)
+        self.open_keyspace_in(&mut self.take_order_turn()?, name, given, request)
     }
 
     /// As `open`, in a turn of the joint order that has come.
@@ -109,14 +114,14 @@ impl Committer {
         turn: &mut OrderTurn<'_>,
         name: &str,
         given: &[(String, u64)],
-        wanted: Wanted<'_>,
-    ) -> Result<Arc<Keyspace>> {
+        request: KeyspaceRequest<'_>,
+    ) -> Result<Arc<KeyspaceData>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         let found = self.catalog.names().get(name).cloned();
-        let Some(found) = found else { return self.create_keyspace(&mut catalog, name, given, wanted) };
-        found.check_kind(wanted.kind)?;
-        found.check_rule(wanted.rule)?;
+        let Some(found) = found else { return self.create_keyspace(&mut catalog, name, given, request) };
+        found.check_kind(request.kind)?;
+        found.check_rule(request.rule)?;
         self.change_settings(&mut catalog, &found, given)?;
         Ok(found)
     }
@@ -124,13 +129,13 @@ impl Committer {
     fn change_settings(
         &self,
         catalog: &mut Catalog,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         given: &[(String, u64)],
     ) -> Result<()> {
         let before = keyspace.settings();
         let settings = merged(before.clone(), given)?;
         if settings != before {
-            let change = Change::KeyspaceSettings { id: keyspace.id, settings: stored(&settings) };
+            let change = ManifestChange::KeyspaceSettings { id: keyspace.id, settings: stored(&settings) };
             self.edit_taken(catalog, Edit::of(vec![change]))?;
             keyspace.set_settings(settings);
             match keyspace.partitions() {
@@ -165,8 +170,8 @@ impl Committer {
         catalog: &mut Catalog,
         name: &str,
         given: &[(String, u64)],
-        Wanted { kind, rule }: Wanted<'_>,
-    ) -> Result<Arc<Keyspace>> {
+        KeyspaceRequest { kind, rule }: KeyspaceRequest<'_>,
+    ) -> Result<Arc<KeyspaceData>> {
         let settings = merged(KeyspaceSettings::of_new(kind == KeyspaceKind::Hashed), given)?;
         let bit = if kind == KeyspaceKind::Hashed { KeyspaceId::HASHED } else { 0 };
         let id = KeyspaceId(catalog.next_keyspace | bit);
@@ -174,16 +179,16 @@ impl Committer {
         self.check_catalog_room(catalog, &[name.as_bytes()].into())?;
         let mut changes = vec![take_ids(catalog, u32::from(rule.is_none()))?];
         let stored = stored(&settings);
-        changes.push(Change::Keyspace { id, kind, name: name.to_owned(), settings: stored });
+        changes.push(ManifestChange::Keyspace { id, kind, name: name.to_owned(), settings: stored });
         let keyspace = match rule {
             Some(rule) => {
-                changes.push(Change::PartitionRule { keyspace: id, rule: rule.clone() });
-                Keyspace::divided(id, name.to_owned(), (settings, rule.clone()), &self.catalog.states)?
+                changes.push(ManifestChange::PartitionRule { keyspace: id, rule: rule.clone() });
+                KeyspaceData::divided(id, name.to_owned(), (settings, rule.clone()), &self.catalog.states)?
             }
             None => {
-                changes.push(Change::Partition { id: partition, keyspace: id, name: Box::default() });
+                changes.push(ManifestChange::Partition { id: partition, keyspace: id, name: Box::default() });
                 let tree = TreeId { keyspace: id, partition };
-                Keyspace::new((id, tree), name.to_owned(), settings, &self.catalog.states)?
+                KeyspaceData::new((id, tree), name.to_owned(), settings, &self.catalog.states)?
             }
         };
         self.edit_taken(catalog, Edit::of(changes))?;
@@ -197,7 +202,7 @@ impl Committer {
     }
 
     /// Registers a tree that was just created.
-    pub(super) fn note_tree(&self, keyspace: &Arc<Keyspace>) {
+    pub(super) fn note_tree(&self, keyspace: &Arc<KeyspaceData>) {
         self.catalog.by_tree.lock().insert(keyspace.tree, Arc::clone(keyspace));
         self.changed_trees.note(keyspace.tree);
     }
@@ -206,7 +211,7 @@ impl Committer {
     ///
     /// # Errors
     /// As [`Committer::partitions`].
-    pub(crate) fn partition(&self, keyspace: &Keyspace, name: &[u8]) -> Result<Arc<Keyspace>> {
+    pub(crate) fn partition(&self, keyspace: &KeyspaceData, name: &[u8]) -> Result<Arc<KeyspaceData>> {
         Ok(self.partitions(keyspace, &[name])?.remove(0))
     }
 
@@ -214,11 +219,15 @@ impl Committer {
     ///
     /// # Errors
     /// `Invalid` for a name that the keyspace's rule does not allow.
-    pub(crate) fn partitions(&self, keyspace: &Keyspace, names: &[&[u8]]) -> Result<Vec<Arc<Keyspace>>> {
+    pub(crate) fn partitions(
+        &self,
+        keyspace: &KeyspaceData,
+        names: &[&[u8]],
+    ) -> Result<Vec<Arc<KeyspaceData>>> {
         self.check_open()?;
         keyspace.check_live()?;
         let partitions = keyspace.partitions().expect("asked for of keyspaces that are divided");
-        let found: Option<Vec<Arc<Keyspace>>> = names.iter().map(|name| partitions.get(name)).collect();
+        let found: Option<Vec<Arc<KeyspaceData>>> = names.iter().map(|name| partitions.get(name)).collect();
         match found.filter(|found| found.iter().all(|one| one.made().is_none())) {
             Some(found) => Ok(found),
             None => self.create_partitions(keyspace, names),
@@ -231,14 +240,14 @@ impl Committer {
     /// As [`Committer::partitions`].
     pub(crate) fn create_partitions(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         names: &[&[u8]],
-    ) -> Result<Vec<Arc<Keyspace>>> {
+    ) -> Result<Vec<Arc<KeyspaceData>>> {
         let rule = &keyspace.partitions().expect("it is divided").rule;
         if !names.iter().all(|name| rule.has_name(name)) {
             return Err(Error::Invalid { faults: vec![rule.names_are()] });
         }
-        if self.mode == Mode::ReadOnly {
+        if self.mode == OpenMode::ReadOnly {
             let partitions = keyspace.partitions().expect("it is divided");
             return Err(match names.iter().find(|name| partitions.get(name).is_none()) {
                 Some(missing) if !rule.is_by_key() => {
@@ -254,9 +263,9 @@ impl Committer {
     pub(in crate::engine) fn create_partitions_in(
         &self,
         turn: &mut OrderTurn<'_>,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         names: &[&[u8]],
-    ) -> Result<Vec<Arc<Keyspace>>> {
+    ) -> Result<Vec<Arc<KeyspaceData>>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         keyspace.check_live()?;
@@ -275,7 +284,7 @@ impl Committer {
             for name in missing {
                 let id = PartitionId(next);
                 made.push(Arc::new(keyspace.partition(id, name, &self.catalog.states)?));
-                changes.push(Change::Partition { id, keyspace: keyspace.id, name: name.into() });
+                changes.push(ManifestChange::Partition { id, keyspace: keyspace.id, name: name.into() });
                 next += 1;
             }
             self.edit_taken(&mut catalog, Edit::of(changes))?;
@@ -298,7 +307,7 @@ impl Committer {
     ///
     /// # Errors
     /// `Invalid` for a name that the keyspace's rule does not allow.
-    pub(crate) fn retain_from(&self, keyspace: &Keyspace, name: &[u8]) -> Result<u64> {
+    pub(crate) fn retain_from(&self, keyspace: &KeyspaceData, name: &[u8]) -> Result<u64> {
         self.check_open()?;
         self.check_writable()?;
         keyspace.check_live()?;
@@ -313,7 +322,7 @@ impl Committer {
     pub(in crate::engine) fn retain_from_in(
         &self,
         turn: &mut OrderTurn<'_>,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         name: &[u8],
     ) -> Result<u64> {
         turn.make_durable()?;
@@ -324,7 +333,7 @@ impl Committer {
         if found.is_empty() && *partitions.retained_from() == *name {
             return Ok(0);
         }
-        let mut changes = vec![Change::RetainFrom { keyspace: keyspace.id, name: name.into() }];
+        let mut changes = vec![ManifestChange::RetainFrom { keyspace: keyspace.id, name: name.into() }];
         changes.extend(found.iter().map(drop_of));
         self.edit_taken(&mut catalog, Edit::of(changes))?;
         partitions.set_retained_from(name);
@@ -336,7 +345,7 @@ impl Committer {
     }
 
     /// Drops the named partitions that exist, in one edit, and returns their count.
-    pub(crate) fn drop_partitions(&self, keyspace: &Keyspace, names: &[&[u8]]) -> Result<u64> {
+    pub(crate) fn drop_partitions(&self, keyspace: &KeyspaceData, names: &[&[u8]]) -> Result<u64> {
         self.check_open()?;
         self.check_writable()?;
         keyspace.check_live()?;
@@ -351,7 +360,7 @@ impl Committer {
     pub(in crate::engine) fn drop_partitions_in(
         &self,
         turn: &mut OrderTurn<'_>,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         names: &[&[u8]],
     ) -> Result<u64> {
         turn.make_durable()?;
@@ -359,7 +368,8 @@ impl Committer {
         keyspace.check_live()?;
         let partitions = keyspace.partitions().expect("it is divided");
         let names: BTreeSet<&[u8]> = names.iter().copied().collect();
-        let found: Vec<Arc<Keyspace>> = names.into_iter().filter_map(|name| partitions.get(name)).collect();
+        let found: Vec<Arc<KeyspaceData>> =
+            names.into_iter().filter_map(|name| partitions.get(name)).collect();
         if found.is_empty() {
             return Ok(0);
         }
@@ -372,7 +382,7 @@ impl Committer {
     }
 
     /// Removes dropped partitions from the catalog and from their keyspace.
-    fn forget_partitions(&self, partitions: &Partitions, dropped: &[Arc<Keyspace>]) {
+    fn forget_partitions(&self, partitions: &Partitions, dropped: &[Arc<KeyspaceData>]) {
         for partition in dropped {
             self.forget(partition);
             partitions.remove(partition.partition_name().expect("it is a partition"));
@@ -380,7 +390,7 @@ impl Committer {
     }
 
     /// Removes the tree of a dropped keyspace or partition from the catalog and from background work.
-    fn forget(&self, keyspace: &Keyspace) {
+    fn forget(&self, keyspace: &KeyspaceData) {
         keyspace.set_dropped();
         self.catalog.by_tree.lock().remove(&keyspace.tree);
         self.work.forget(keyspace.tree);
@@ -398,7 +408,7 @@ impl Committer {
         let keyspace = self.keyspace(name)?;
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
-        self.edit_taken(&mut catalog, Edit::of(vec![Change::DropKeyspace { id: keyspace.id }]))?;
+        self.edit_taken(&mut catalog, Edit::of(vec![ManifestChange::DropKeyspace { id: keyspace.id }]))?;
         self.forget(&keyspace);
         keyspace.partitions().into_iter().flat_map(Partitions::all).for_each(|one| self.forget(&one));
         self.catalog.names().remove(name);
@@ -419,8 +429,8 @@ fn check_manifest_room(state_bytes: u64, names: &BTreeSet<&[u8]>) -> Result<()> 
     if given > limit { Err(Error::TooLarge { what: "manifest", limit, given }) } else { Ok(()) }
 }
 
-fn drop_of(partition: &Arc<Keyspace>) -> Change {
-    Change::DropPartition { id: partition.tree.partition }
+fn drop_of(partition: &Arc<KeyspaceData>) -> ManifestChange {
+    ManifestChange::DropPartition { id: partition.tree.partition }
 }
 
 /// Partitions below the retained names, to be dropped when others are created, except the requested ones. The
@@ -430,7 +440,7 @@ pub(super) fn unwanted_beside(
     partitions: &Partitions,
     made: &BTreeSet<&[u8]>,
     names: &[&[u8]],
-) -> Vec<Arc<Keyspace>> {
+) -> Vec<Arc<KeyspaceData>> {
     let from = partitions.retained_from();
     if made.first().is_none_or(|first| *first < &*from) {
         return Vec::new();
@@ -445,7 +455,7 @@ pub(super) fn unwanted_beside(
 ///
 /// # Errors
 /// `TooLarge` if no ids are left.
-pub(super) fn take_ids(catalog: &Catalog, count: u32) -> Result<Change> {
+pub(super) fn take_ids(catalog: &Catalog, count: u32) -> Result<ManifestChange> {
     let (keyspace, next) = (catalog.next_keyspace, catalog.state.next_partition.saturating_add(count));
     let limit = !KeyspaceId::HASHED - IDS_RESERVED;
     if keyspace > limit || next > limit {
@@ -454,7 +464,7 @@ pub(super) fn take_ids(catalog: &Catalog, count: u32) -> Result<Change> {
     }
     let reserved = catalog.state.next_keyspace;
     let next_keyspace = if keyspace < reserved { reserved } else { keyspace + IDS_RESERVED };
-    Ok(Change::Ids { next_keyspace, next_partition: next })
+    Ok(ManifestChange::Ids { next_keyspace, next_partition: next })
 }
 
 #[cfg(all(test, not(loom)))]

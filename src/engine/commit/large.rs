@@ -7,7 +7,7 @@
 use crate::base::error::Result;
 use crate::base::reserve::{Grant, Role};
 use crate::memtable;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 use crate::write::large::{LargeRoom, order_bytes};
 use crate::write::writer::StandbyMemtable;
 
@@ -20,7 +20,7 @@ impl Committer {
     /// The error that latched the store or stopped flushes: no memory will come free.
     pub(in crate::engine) fn wait_for_large_room(
         &self,
-        items: &Items,
+        items: &BatchItems,
         region_bytes: usize,
     ) -> Result<LargeRoom> {
         self.check_process()?;
@@ -37,7 +37,7 @@ impl Committer {
     /// `changed` event moves.
     pub(in crate::engine) fn try_large_room(
         &self,
-        items: &Items,
+        items: &BatchItems,
         region_bytes: usize,
     ) -> Result<Option<LargeRoom>> {
         if let Some(grant) = self.grant_large_room(items, region_bytes) {
@@ -50,14 +50,18 @@ impl Committer {
     }
 
     /// Memory for a generation and for the sort order of its items; `None` if other large batches use it.
-    pub(in crate::engine) fn grant_large_room(&self, items: &Items, region_bytes: usize) -> Option<Grant> {
+    pub(in crate::engine) fn grant_large_room(
+        &self,
+        items: &BatchItems,
+        region_bytes: usize,
+    ) -> Option<Grant> {
         let bytes = region_bytes + order_bytes(items.count());
         self.cache.reserve().grant_or_wait(Role::LargeBatches, bytes as u64).ok()
     }
 
     pub(in crate::engine) fn large_room(
         &self,
-        items: &Items,
+        items: &BatchItems,
         region_bytes: usize,
         grant: Grant,
     ) -> Result<LargeRoom> {

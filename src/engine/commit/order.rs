@@ -21,7 +21,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::Sequence;
 use crate::base::sync::Event;
 use crate::write::hold::Hold;
-use crate::write::writer::{Sealing, Spare};
+use crate::write::writer::{MemtableAndLog, Sealing};
 
 use super::Committer;
 use super::gate::GateTicket;
@@ -38,7 +38,7 @@ enum Stage<'s> {
     /// Waits for the gate. The count is that of the gate's event at the last look.
     Gate(u64),
     /// Waits for the write leader's place, or holds it.
-    Front(Hold<'s>),
+    Lead(Hold<'s>),
 }
 
 impl<'s> OrderTurn<'s> {
@@ -58,7 +58,7 @@ impl<'s> OrderTurn<'s> {
             if !self.ticket.has_passed() {
                 return Ok(false);
             }
-            self.stage = Stage::Front(Hold::start(&self.store.writer)?);
+            self.stage = Stage::Lead(Hold::start(&self.store.writer)?);
         }
         let is_held = self.hold().poll();
         if is_held {
@@ -72,13 +72,13 @@ impl<'s> OrderTurn<'s> {
     pub(in crate::engine) fn waits_for(&self) -> (&Event, u64) {
         match &self.stage {
             Stage::Gate(seen) => (&self.store.gate.moved, *seen),
-            Stage::Front(hold) => hold.waits_for().expect("asked for only while it waits"),
+            Stage::Lead(hold) => hold.waits_for().expect("asked for only while it waits"),
         }
     }
 
     fn hold(&mut self) -> &mut Hold<'s> {
         match &mut self.stage {
-            Stage::Front(hold) => hold,
+            Stage::Lead(hold) => hold,
             Stage::Gate(_) => unreachable!("used only once `poll` has said that the turn has come"),
         }
     }
@@ -104,7 +104,7 @@ impl<'s> OrderTurn<'s> {
 
     /// Seals the active write buffer, which must be durable, and continues with `next`. This ignores the
     /// limit on buffers that wait for a flush.
-    pub(in crate::engine) fn seal_into(&mut self, next: Spare) {
+    pub(in crate::engine) fn seal_into(&mut self, next: MemtableAndLog) {
         self.hold().seal_into(next);
     }
 
@@ -139,19 +139,19 @@ impl<'s> OrderTurn<'s> {
     /// that become durable now.
     fn cover_failed_tail(&mut self) -> Result<()> {
         let (storage, writer) = (&self.store.env.storage, &self.store.writer);
-        while let Some((file, offset, zeros)) = self.hold().remains() {
+        while let Some((file, offset, zeros)) = self.hold().failed_tail() {
             storage.write(file, offset, zeros).inspect_err(|error| {
                 if !matches!(error, Error::Full { .. }) {
                     writer.latch(error);
                 }
             })?;
-            self.hold().covered_remains();
+            self.hold().covered_failed_tail();
         }
         Ok(())
     }
 
     /// Lets commits go on, and keeps the gate closed to catalog changes.
-    pub(in crate::engine) fn release_front(self) -> GateTicket<'s> {
+    pub(in crate::engine) fn release_lead(self) -> GateTicket<'s> {
         let OrderTurn { stage, ticket, .. } = self;
         drop(stage);
         ticket

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::sync::Arc;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::partitions::Partitions;
 use crate::format::log;
 use crate::memtable::{BatchSize, sorted_batch_bytes};
-use crate::write::batch::{Items, Keyspaces, Writable};
+use crate::write::batch::{BatchItems, Keyspaces, Writable};
 use crate::write::writer::Until;
 
 use super::Committer;
@@ -28,18 +28,18 @@ use super::keyspaces::{take_ids, unwanted_beside};
 
 /// Items to route, their keyspaces, and the keyspaces among them that keys divide.
 pub(crate) struct Unrouted<'b> {
-    pub(crate) items: &'b Items,
+    pub(crate) items: &'b BatchItems,
     pub(crate) keyspaces: &'b Keyspaces,
-    pub(crate) divided: &'b [Arc<Keyspace>],
+    pub(crate) divided: &'b [Arc<KeyspaceData>],
 }
 
 /// A keyspace, and the name of one of its partitions.
-type Place<'b> = (&'b Arc<Keyspace>, Cow<'b, [u8]>);
+type PartitionTarget<'b> = (&'b Arc<KeyspaceData>, Cow<'b, [u8]>);
 
 /// The count of name changes when a batch was routed; the batch is refused once the count differs.
 #[derive(Debug)]
 struct SameNames {
-    keyspace: Arc<Keyspace>,
+    keyspace: Arc<KeyspaceData>,
     changes: u64,
 }
 
@@ -57,7 +57,7 @@ impl Writable for SameNames {
     }
 }
 
-fn partitions(keyspace: &Keyspace) -> &Partitions {
+fn partitions(keyspace: &KeyspaceData) -> &Partitions {
     keyspace.partitions().expect("it is divided")
 }
 
@@ -79,7 +79,7 @@ impl Committer {
     }
 
     /// Assigns items to their partitions and creates missing partitions, unless the batch is too large.
-    pub(crate) fn route(&self, unrouted: &Unrouted<'_>) -> Result<(Arc<Items>, Keyspaces)> {
+    pub(crate) fn route(&self, unrouted: &Unrouted<'_>) -> Result<(Arc<BatchItems>, Keyspaces)> {
         self.check_routed(unrouted.items, &unrouted.size()?)?;
         loop {
             unrouted.keyspaces.check_live()?;
@@ -92,7 +92,7 @@ impl Committer {
 
     /// # Errors
     /// `TooLarge` for a batch that exceeds the largest write buffer.
-    pub(crate) fn check_routed(&self, items: &Items, size: &RoutedSize) -> Result<()> {
+    pub(crate) fn check_routed(&self, items: &BatchItems, size: &RoutedSize) -> Result<()> {
         self.budget.check_batch(&size.of(items)).map(drop)
     }
 
@@ -117,7 +117,7 @@ impl Committer {
 
     /// Makes the missing ones of the named partitions without an edit; the batch's log records will make
     /// them. Returns `false` if only an edit can make them.
-    fn make_in_log(&self, keyspace: &Keyspace, names: &BTreeSet<&[u8]>) -> Result<bool> {
+    fn make_in_log(&self, keyspace: &KeyspaceData, names: &BTreeSet<&[u8]>) -> Result<bool> {
         self.check_open()?;
         self.check_writable()?;
         keyspace.check_live()?;
@@ -139,7 +139,7 @@ impl Committer {
         take_ids(&catalog, missing.len() as u32)?;
         let ids = (catalog.state.next_partition..).map(PartitionId);
         let made = |(name, id)| keyspace.partition(id, name, &self.catalog.states).map(Arc::new);
-        let made: Vec<Arc<Keyspace>> = missing.into_iter().zip(ids).map(made).collect::<Result<_>>()?;
+        let made: Vec<Arc<KeyspaceData>> = missing.into_iter().zip(ids).map(made).collect::<Result<_>>()?;
         self.make_unwritten(&mut catalog, &made);
         for partition in &made {
             self.note_tree(partition);
@@ -149,24 +149,24 @@ impl Committer {
     }
 }
 
-fn encoded(items: &Items) -> log::Items<'_> {
+fn encoded(items: &BatchItems) -> log::Items<'_> {
     log::Items::encoded(items.payload(), items.count() as u64)
 }
 
 impl<'b> Unrouted<'b> {
-    fn keyspace(&self, id: KeyspaceId) -> Option<&'b Arc<Keyspace>> {
+    fn keyspace(&self, id: KeyspaceId) -> Option<&'b Arc<KeyspaceData>> {
         self.divided.iter().find(|keyspace| keyspace.id == id)
     }
 
     /// The keyspace of an item, if the item must be routed.
-    fn divided_of(&self, item: &log::Item<'_>) -> Option<&'b Arc<Keyspace>> {
+    fn divided_of(&self, item: &log::Item<'_>) -> Option<&'b Arc<KeyspaceData>> {
         let is_routed = item.tree.partition == PartitionId::OF_KEY;
         is_routed.then(|| self.keyspace(item.tree.keyspace)).flatten()
     }
 
     /// The keyspace and partition name of an item that must be routed. The name is empty for a range delete:
     /// its bounds are not keys of items, so the rule's function is not called for them.
-    fn partition_of(&self, item: &log::Item<'b>) -> Result<Option<Place<'b>>> {
+    fn partition_of(&self, item: &log::Item<'b>) -> Result<Option<PartitionTarget<'b>>> {
         let Some(keyspace) = self.divided_of(item) else { return Ok(None) };
         if item.kind == ItemKind::DeleteRange {
             partitions(keyspace).rule.check_routed()?;
@@ -210,7 +210,7 @@ impl RoutedSize {
     /// `Unrouted` if the rule's function has no code.
     pub(crate) fn note(
         &mut self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         (kind, key, value): (ItemKind, &[u8], &[u8]),
     ) -> Result<()> {
         let partitions = partitions(keyspace);
@@ -232,11 +232,11 @@ impl RoutedSize {
     }
 
     /// Memory that the batch with these items takes.
-    pub(crate) fn memory_bytes(&self, items: &Items) -> usize {
+    pub(crate) fn memory_bytes(&self, items: &BatchItems) -> usize {
         sorted_batch_bytes(&self.of(items))
     }
 
-    fn of(&self, items: &Items) -> BatchSize {
+    fn of(&self, items: &BatchItems) -> BatchSize {
         let mut size = items.size();
         for RoutedItems { names, ranges, tombstones } in self.keyspaces.values() {
             size.items = size.items - ranges + tombstones;
@@ -248,10 +248,10 @@ impl RoutedSize {
 }
 
 /// Routes the items; `None` if a partition was made or dropped meanwhile.
-fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>> {
+fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<BatchItems>, Keyspaces)>> {
     let changes: Vec<u64> = unrouted.divided.iter().map(|one| partitions(one).changes()).collect();
-    let (mut items, mut keyspaces) = (Items::default(), unrouted.keyspaces.clone());
-    let mut unwritten: BTreeMap<PartitionId, Arc<Keyspace>> = BTreeMap::new();
+    let (mut items, mut keyspaces) = (BatchItems::default(), unrouted.keyspaces.clone());
+    let mut unwritten: BTreeMap<PartitionId, Arc<KeyspaceData>> = BTreeMap::new();
     let mut hangs_on_names = false;
     for item in encoded(unrouted.items) {
         let Some((keyspace, name)) = unrouted.partition_of(&item)? else {
@@ -302,8 +302,8 @@ pub(in crate::engine) mod tests {
     use crate::base::rule::Rule;
     use crate::engine::publish::edit::Edit;
     use crate::engine::tests::run;
-    use crate::engine::{NoTrace, Wants};
-    use crate::format::manifest::Change;
+    use crate::engine::{GetMode, NoTrace};
+    use crate::format::manifest::ManifestChange;
     use crate::io::sim::SimDisk;
     use crate::levels::manifest::UNWRITTEN_EDIT_BYTES;
 
@@ -314,13 +314,14 @@ pub(in crate::engine) mod tests {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
         let divided = store.open_divided("d", &[], &Rule::Prefix(1)).expect("made");
         let put = |key: &[u8]| {
-            let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+            let (mut items, mut keyspaces) = (BatchItems::default(), Keyspaces::default());
             items.push(divided.tree, ItemKind::Put, key, b"value").expect("small");
             keyspaces.add(Arc::clone(&divided) as Arc<dyn Writable>);
             (items, keyspaces)
         };
         let has = |key: &[u8]| {
-            let found = store.get(&divided, (key, Wants::Value), None, &mut NoTrace, |value| value.is_some());
+            let found =
+                store.get(&divided, (key, GetMode::Value), None, &mut NoTrace, |value| value.is_some());
             found.expect("no fault")
         };
         let of_all = (ItemKind::DeleteRange, &b""[..]);
@@ -346,8 +347,8 @@ pub(in crate::engine) mod tests {
     }
 
     /// Writes a key of a keyspace that keys divide.
-    pub(in crate::engine) fn write(store: &Committer, divided: &Arc<Keyspace>, key: &[u8]) {
-        let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+    pub(in crate::engine) fn write(store: &Committer, divided: &Arc<KeyspaceData>, key: &[u8]) {
+        let (mut items, mut keyspaces) = (BatchItems::default(), Keyspaces::default());
         items.push(divided.tree, ItemKind::Put, key, b"value").expect("small");
         keyspaces.add(Arc::clone(divided) as Arc<dyn Writable>);
         let divided_only = [Arc::clone(divided)];
@@ -391,7 +392,7 @@ pub(in crate::engine) mod tests {
             let mut catalog = store.catalog.take(&*store.env.threads);
             while catalog.manifest.has_room_for(UNWRITTEN_EDIT_BYTES) {
                 let sequence = catalog.state.flushed;
-                let edit = Edit::of(vec![Change::Flushed { sequence }; 4]);
+                let edit = Edit::of(vec![ManifestChange::Flushed { sequence }; 4]);
                 store.edit_taken(&mut catalog, edit).expect("no fault");
             }
             assert!(!catalog.manifest.must_rewrite(&catalog.state));

@@ -10,16 +10,20 @@ use crate::write::commit::CommitOp;
 use crate::write::writer::{Seals, Until};
 
 use super::Committer;
-use crate::engine::background::work::Kind;
-use crate::engine::options::Mode;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::background::work::WorkKind;
+use crate::engine::options::OpenMode;
+use crate::engine::publish::keyspace::KeyspaceData;
 
 impl Committer {
     fn seal(&self) -> Result<()> {
         self.check_process()?;
-        let retry =
-            || self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush);
-        if self.work.error_of(Kind::Flush).is_some() {
+        let retry = || {
+            self.wait_for(
+                |store| store.work.error_of(WorkKind::Flush).is_none(),
+                |kind| kind == WorkKind::Flush,
+            )
+        };
+        if self.work.error_of(WorkKind::Flush).is_some() {
             // The failure that kept a log and memory from being prepared may have cleared.
             retry()?;
         }
@@ -35,7 +39,7 @@ impl Committer {
     pub(crate) fn flush(&self) -> Result<()> {
         self.seal()?;
         let last = self.writer.visible();
-        self.wait_for(|store| store.writer.has_flushed(last), |kind| kind == Kind::Flush)
+        self.wait_for(|store| store.writer.has_flushed(last), |kind| kind == WorkKind::Flush)
     }
 
     /// Flushes, then merges the data present at the call into one run per tree. Later writes do not prolong
@@ -46,7 +50,7 @@ impl Committer {
 
     /// As [`Self::compact`], for the keys of a keyspace from the first key up to and excluding the second. An
     /// empty second key means no upper bound. The whole write buffer is flushed.
-    pub(crate) fn compact_keyspace(&self, keyspace: &Keyspace, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
+    pub(crate) fn compact_keyspace(&self, keyspace: &KeyspaceData, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
         let trees = |store: &Committer| {
             let pin = store.epoch.pin();
             keyspace.trees_in(&store.views.load(&pin).get().version, (&keys.0, &keys.1))
@@ -63,7 +67,7 @@ impl Committer {
         let upto = self.writer.visible().max(1);
         self.flush()?;
         let trees = trees(self);
-        let _hurries = self.work.hurry_merges();
+        let _expedited = self.work.expedite_merges();
         self.work.want_full(&trees, &FullMerge { upto, keys });
         let is_left =
             |store: &Committer, tree| store.work.wants_full(tree) && store.keyspace_of(tree).is_some();
@@ -79,7 +83,7 @@ impl Committer {
         };
         self.wait_for(
             is_done,
-            |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && wanted.contains(&tree)),
+            |kind| matches!(kind, WorkKind::Merge(tree) if is_left(self, tree) && wanted.contains(&tree)),
         )?;
         self.await_removals();
         Ok(())
@@ -88,10 +92,10 @@ impl Committer {
     /// Waits until no background work is due or under way, and obsolete files without readers are removed.
     pub(crate) fn settle(&self) -> Result<()> {
         self.check_process()?;
-        if self.mode == Mode::ReadOnly {
+        if self.mode == OpenMode::ReadOnly {
             return Ok(());
         }
-        let _hurries = self.work.hurry_merges();
+        let _expedited = self.work.expedite_merges();
         let is_settled = |store: &Committer| {
             store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due()
         };
@@ -102,14 +106,18 @@ impl Committer {
 
     /// Waits until background work makes `is_done` true. Ends with the error of any concerned work that
     /// cannot go on. Earlier failures may have cleared, so that work is tried again.
-    fn wait_for(&self, is_done: impl Fn(&Committer) -> bool, concerns: impl Fn(Kind) -> bool) -> Result<()> {
+    fn wait_for(
+        &self,
+        is_done: impl Fn(&Committer) -> bool,
+        concerns: impl Fn(WorkKind) -> bool,
+    ) -> Result<()> {
         let known = self.work.failures();
         loop {
             let seen = self.work.moved.seen();
             if is_done(self) {
                 return Ok(());
             }
-            if self.mode == Mode::ReadOnly {
+            if self.mode == OpenMode::ReadOnly {
                 return Err(Error::ReadOnly);
             }
             if let Some(error) = self.work.error(known, &concerns) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 
 use crate::base::error::{Error, Result};
-use crate::base::step::Step;
+use crate::base::step::MachineStep;
 use crate::base::sync::Arc;
 use crate::io::env::Turn;
 use crate::write::commit::{Commit, CommitOp, WriteAsk};
@@ -44,7 +44,7 @@ struct UnderWay<C: Deref<Target = Committer>> {
     /// For a large write.
     room: Option<LargeRoom>,
     commit: Commit<WriterOf<C>>,
-    step: Step<WriteAsk, Result<()>>,
+    step: MachineStep<WriteAsk, Result<()>>,
     /// The end of its pause, once that is known.
     paused_to_ns: Option<u64>,
 }
@@ -98,9 +98,9 @@ impl<C: Deref<Target = Committer>> UnderWay<C> {
     fn go_on(&mut self, store: &Committer) -> Progress {
         loop {
             let answer = match &self.step {
-                Step::Done(result) => return Progress::Done(result.clone()),
-                Step::Touch => unreachable!("a commit takes no turns with others"),
-                Step::Wait => {
+                MachineStep::Done(result) => return Progress::Done(result.clone()),
+                MachineStep::Touch => unreachable!("a commit takes no turns with others"),
+                MachineStep::Wait => {
                     let (event, seen) = self.commit.waits_for().expect("a commit that waits says for what");
                     if event.seen() == seen {
                         let is_ticket = std::ptr::eq(event, &*store.async_writes.event);
@@ -108,11 +108,11 @@ impl<C: Deref<Target = Committer>> UnderWay<C> {
                     }
                     Ok(())
                 }
-                Step::Ask(WriteAsk::Room { seen }) if store.writer.changed.seen() == *seen => {
+                MachineStep::Ask(WriteAsk::Room { seen }) if store.writer.changed.seen() == *seen => {
                     return Progress::Room(*seen);
                 }
-                Step::Ask(WriteAsk::Room { .. }) => Ok(()),
-                Step::Ask(WriteAsk::Pause { ns }) => {
+                MachineStep::Ask(WriteAsk::Room { .. }) => Ok(()),
+                MachineStep::Ask(WriteAsk::Pause { ns }) => {
                     let now_ns = store.env.clock.now_ns();
                     let until_ns = *self.paused_to_ns.get_or_insert(now_ns.saturating_add(*ns));
                     if now_ns < until_ns {
@@ -120,7 +120,7 @@ impl<C: Deref<Target = Committer>> UnderWay<C> {
                     }
                     Ok(())
                 }
-                Step::Ask(ask) => store.answer(&self.commit, *ask),
+                MachineStep::Ask(ask) => store.answer(&self.commit, *ask),
             };
             let op = CommitOp { room: self.room.as_ref(), ..self.write.op(&store.async_writes.event) };
             self.step = self.commit.resume(&op, answer);

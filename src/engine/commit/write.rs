@@ -3,9 +3,9 @@
 use std::ops::Deref;
 
 use crate::base::error::Result;
-use crate::base::step::Step;
+use crate::base::step::MachineStep;
 use crate::base::sync::{Arc, Event};
-use crate::write::batch::{Items, Keyspaces};
+use crate::write::batch::{BatchItems, Keyspaces};
 use crate::write::commit::{Commit, CommitOp, WriteAsk};
 use crate::write::writer::{Seals, Until, Writer};
 
@@ -14,14 +14,14 @@ use crate::engine::budget::BatchRoom;
 
 impl Committer {
     /// Commits items. `until` sets the moment of acknowledgement; by default the store's settings do.
-    pub(crate) fn write(&self, items: &Items, until: Option<Until>) -> Result<()> {
+    pub(crate) fn write(&self, items: &BatchItems, until: Option<Until>) -> Result<()> {
         self.write_items(items, None, Keyspaces::NONE, until)
     }
 
     /// As [`Self::write`], for a batch, which is refused if one of its keyspaces was dropped.
     pub(crate) fn write_batch(
         &self,
-        items: &Arc<Items>,
+        items: &Arc<BatchItems>,
         keyspaces: &Keyspaces,
         until: Option<Until>,
     ) -> Result<()> {
@@ -29,14 +29,14 @@ impl Committer {
     }
 
     /// The write buffer that has room for these items; refuses items that exceed the largest one.
-    pub(crate) fn check_batch(&self, items: &Items) -> Result<BatchRoom> {
+    pub(crate) fn check_batch(&self, items: &BatchItems) -> Result<BatchRoom> {
         self.budget.check_batch(&items.size())
     }
 
     fn write_items(
         &self,
-        items: &Items,
-        shared: Option<&Arc<Items>>,
+        items: &BatchItems,
+        shared: Option<&Arc<BatchItems>>,
         keyspaces: &Keyspaces,
         until: Option<Until>,
     ) -> Result<()> {
@@ -81,14 +81,14 @@ impl Committer {
         let (mut commit, mut step) = Commit::start(op, &self.writer);
         loop {
             let answer = match step {
-                Step::Done(result) => return result,
-                Step::Touch => unreachable!("a commit takes no turns with others"),
-                Step::Wait => {
+                MachineStep::Done(result) => return result,
+                MachineStep::Touch => unreachable!("a commit takes no turns with others"),
+                MachineStep::Wait => {
                     let (event, seen) = commit.waits_for().expect("a commit that waits says for what");
                     self.env.threads.wait(event, seen, None);
                     Ok(())
                 }
-                Step::Ask(ask) => self.answer(&commit, ask),
+                MachineStep::Ask(ask) => self.answer(&commit, ask),
             };
             step = commit.resume(op, answer);
         }

@@ -13,12 +13,12 @@
 //! wait for each other.
 //!
 //! Invariants:
-//! 1. Every write acknowledged before the ingest holds the front, the state of the write leader, is older
+//! 1. Every write acknowledged before the ingest holds the lead, the state of the write leader, is older
 //!    than the ingest, durable before it, and below it or apart from it. Every later write is newer. Readers
 //!    see the whole ingest from one version on.
 //! 2. It takes no sequence number: its tables have that of the last flushed write, in a level where position
 //!    alone decides which item is newer.
-//! 3. If the ingest is abandoned at any point, it releases the front: writers go on, and merges of the
+//! 3. If the ingest is abandoned at any point, it releases the lead: writers go on, and merges of the
 //!    tree may begin.
 
 use crate::base::error::{Error, Result};
@@ -37,10 +37,10 @@ use std::ops::Bound;
 
 use super::super::commit::Committer;
 use crate::engine::background::shapes::shape;
-use crate::engine::background::work::{Hurries, Kind};
+use crate::engine::background::work::{ExpeditedMerges, WorkKind};
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::publish::edit::{Edit, Origin};
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 
 /// Runs of a tree at which an ingest waits for merges: each ingest may add a run, and no pressure slows
 /// ingests.
@@ -48,7 +48,7 @@ const RUNS_COUNT_MAX: usize = 64;
 
 /// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::engine) enum Published {
+pub(in crate::engine) enum PublishStep {
     /// There is more to do.
     Again,
     /// Nothing can be done until the event of [`Publish::waits_for`] has moved.
@@ -60,7 +60,7 @@ pub(in crate::engine) enum Published {
 pub(in crate::engine) struct Publish<'s> {
     store: &'s Committer,
     /// The keyspaces, or partitions, of the tables, in the order of their trees.
-    targets: Vec<Arc<Keyspace>>,
+    targets: Vec<Arc<KeyspaceData>>,
     /// Ascending and disjoint.
     tables: Vec<BuiltTable>,
     stage: Stage<'s>,
@@ -70,7 +70,7 @@ pub(in crate::engine) struct Publish<'s> {
     /// Number of the targets' trees that are claimed.
     taken_count: usize,
     /// Held while merges are waited for.
-    hurries: Option<Hurries<'s>>,
+    expedited: Option<ExpeditedMerges<'s>>,
     flushes_count: u32,
     /// Number of failures of background work that are known; later ones end the wait.
     known_failures: u64,
@@ -102,7 +102,7 @@ impl<'s> Publish<'s> {
     /// `tables`: one at least; they and their names are durable. `targets`: their keyspaces or partitions.
     pub(in crate::engine) fn new(
         store: &'s Committer,
-        targets: &[Arc<Keyspace>],
+        targets: &[Arc<KeyspaceData>],
         tables: Vec<BuiltTable>,
     ) -> Publish<'s> {
         let mut targets = targets.to_vec();
@@ -115,7 +115,7 @@ impl<'s> Publish<'s> {
             waits: Waits::Work(0),
             are_wanted: false,
             taken_count: 0,
-            hurries: Some(store.work.hurry_merges()),
+            expedited: Some(store.work.expedite_merges()),
             flushes_count: 0,
             known_failures: store.work.failures(),
         }
@@ -142,7 +142,7 @@ impl<'s> Publish<'s> {
     /// # Errors
     /// The reason why it cannot be published. The store then has no part of it, unless the store is latched:
     /// then a crash may leave the whole ingest.
-    pub(in crate::engine) fn turn(&mut self) -> Result<Published> {
+    pub(in crate::engine) fn turn(&mut self) -> Result<PublishStep> {
         check(self.store)?;
         self.targets.iter().try_for_each(|target| target.check_live())?;
         if self.store.work.is_stopped() {
@@ -156,7 +156,7 @@ impl<'s> Publish<'s> {
                 let has_come = turn.poll()?;
                 self.stage = if has_come { Stage::Memory(turn) } else { Stage::Order(turn) };
                 self.waits = Waits::Order;
-                Ok(if has_come { Published::Again } else { Published::Wait })
+                Ok(if has_come { PublishStep::Again } else { PublishStep::Wait })
             }
             Stage::Memory(turn) => self.look_at_memory(turn),
             Stage::Flush(turn, last) => self.wait_for_flush(turn, last, seen),
@@ -164,16 +164,16 @@ impl<'s> Publish<'s> {
         }
     }
 
-    fn wait(&mut self, stage: Stage<'s>, waits: Waits) -> Result<Published> {
+    fn wait(&mut self, stage: Stage<'s>, waits: Waits) -> Result<PublishStep> {
         (self.stage, self.waits) = (stage, waits);
-        Ok(Published::Wait)
+        Ok(PublishStep::Wait)
     }
 
-    fn calm(&mut self, seen: u64) -> Result<Published> {
+    fn calm(&mut self, seen: u64) -> Result<PublishStep> {
         let work = &self.store.work;
-        if work.error_of(Kind::Flush).is_some() && self.is_in_memory() {
+        if work.error_of(WorkKind::Flush).is_some() && self.is_in_memory() {
             // The cause of failed flushes may have cleared: they are tried again.
-            let news = work.error(self.known_failures, |kind| kind == Kind::Flush);
+            let news = work.error(self.known_failures, |kind| kind == WorkKind::Flush);
             return news.map_or_else(|| self.wait(Stage::Calm, Waits::Work(seen)), Err);
         }
         if self.has_too_many_runs() {
@@ -182,7 +182,7 @@ impl<'s> Publish<'s> {
         self.targets.iter().for_each(|target| work.want_tree(target.tree));
         self.are_wanted = true;
         self.stage = Stage::Trees;
-        Ok(Published::Again)
+        Ok(PublishStep::Again)
     }
 
     /// Whether a tree has too many runs, and merges can still make them fewer.
@@ -196,31 +196,31 @@ impl<'s> Publish<'s> {
         self.targets.iter().any(|target| {
             let (id, tree) = (target.tree, version.tree(target.tree));
             tree.is_some_and(|tree| tree.runs().count() > RUNS_COUNT_MAX && is_due(id, tree))
-                && self.store.work.error_of(Kind::Merge(id)).is_none()
+                && self.store.work.error_of(WorkKind::Merge(id)).is_none()
         })
     }
 
-    fn take_trees(&mut self, seen: u64) -> Result<Published> {
+    fn take_trees(&mut self, seen: u64) -> Result<PublishStep> {
         while let Some(target) = self.targets.get(self.taken_count) {
             if !self.store.work.try_take_tree(target.tree) {
                 return self.wait(Stage::Trees, Waits::Work(seen));
             }
             self.taken_count += 1;
         }
-        self.hurries = None;
+        self.expedited = None;
         Ok(self.ask_for_turn())
     }
 
-    fn ask_for_turn(&mut self) -> Published {
+    fn ask_for_turn(&mut self) -> PublishStep {
         self.stage = Stage::Order(OrderTurn::start(self.store));
-        Published::Again
+        PublishStep::Again
     }
 
-    fn look_at_memory(&mut self, mut turn: OrderTurn<'s>) -> Result<Published> {
+    fn look_at_memory(&mut self, mut turn: OrderTurn<'s>) -> Result<PublishStep> {
         if !self.is_in_memory() {
             turn.make_durable()?;
             self.install()?;
-            return Ok(Published::Done);
+            return Ok(PublishStep::Done);
         }
         if self.is_in_active()
             && let Sealing::NoRoom { seen } = turn.seal()?
@@ -233,7 +233,7 @@ impl<'s> Publish<'s> {
         self.flushes_count += 1;
         self.known_failures = self.store.work.failures();
         self.stage = Stage::Flush(turn, last);
-        Ok(Published::Again)
+        Ok(PublishStep::Again)
     }
 
     fn wait_for_flush(
@@ -241,16 +241,16 @@ impl<'s> Publish<'s> {
         turn: Option<OrderTurn<'s>>,
         last: Sequence,
         seen: u64,
-    ) -> Result<Published> {
+    ) -> Result<PublishStep> {
         if !self.store.writer.has_flushed(last) {
-            let error = self.store.work.error(self.known_failures, |kind| kind == Kind::Flush);
+            let error = self.store.work.error(self.known_failures, |kind| kind == WorkKind::Flush);
             return error.map_or_else(|| self.wait(Stage::Flush(turn, last), Waits::Work(seen)), Err);
         }
         match turn {
             None => Ok(self.ask_for_turn()),
             Some(turn) => {
                 self.stage = Stage::Memory(turn);
-                Ok(Published::Again)
+                Ok(PublishStep::Again)
             }
         }
     }

@@ -14,19 +14,19 @@ use crate::engine::tests::crash::assert_no_orphans;
 use crate::engine::tests::model::Known;
 use crate::engine::tests::recorder::Recorder;
 use crate::engine::tests::run::open;
-use crate::io::sim::{Crash, Failure, Operation, Plan, Repeat, Select, SimDisk, SimThreads};
-use crate::io::storage::{Entry, Storage};
-use crate::read::scan::Scan;
-use crate::write::batch::Items;
+use crate::io::sim::{Crash, Failure, FaultPlan, Operation, Repeat, Select, SimDisk, SimThreads};
+use crate::io::storage::{DirectoryEntry, Storage};
+use crate::read::scan::ScanMachine;
+use crate::write::batch::BatchItems;
 use crate::write::hold::Hold;
 
 const MEMORY_BYTES: u64 = 256 << 10;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn seen(store: &Store, keyspace: &Keyspace, point: &Point) -> Map {
+fn seen(store: &Store, keyspace: &KeyspaceData, point: &Point) -> Map {
     let all = (Bound::Unbounded, Bound::Unbounded);
-    let mut scan = Scan::new(point.sight(keyspace.tree), all, Direction::Forward);
+    let mut scan = ScanMachine::new(point.sight(keyspace.tree), all, Direction::Forward);
     let mut map = Map::new();
     while store.advance(point, &mut scan).expect("it can be read") {
         map.insert(scan.key().to_vec(), scan.value().to_vec());
@@ -43,8 +43,8 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 /// Writes items as one batch; `None` deletes.
-fn write(store: &Store, keyspace: &Keyspace, items: &[(u32, Option<&[u8]>)], until: Until) -> Result<()> {
-    let mut batch = Items::default();
+fn write(store: &Store, keyspace: &KeyspaceData, items: &[(u32, Option<&[u8]>)], until: Until) -> Result<()> {
+    let mut batch = BatchItems::default();
     for (number, value) in items {
         let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
         batch.push(keyspace.tree, kind, &key(*number), value.unwrap_or_default())?;
@@ -55,7 +55,7 @@ fn write(store: &Store, keyspace: &Keyspace, items: &[(u32, Option<&[u8]>)], unt
 /// Ingests the same value under each of the keys.
 fn ingest(store: &Arc<Store>, keys: impl Iterator<Item = u32>, value: &[u8]) -> Result<()> {
     let keyspace = store.keyspace("a")?;
-    let mut ingest = Ingest::begin(store, &keyspace)?;
+    let mut ingest = IngestWriter::begin(store, &keyspace)?;
     for number in keys {
         ingest.put(&key(number), value)?;
     }
@@ -72,7 +72,10 @@ fn shape_of(store: &Store) -> Vec<Vec<usize>> {
 
 fn tables_on(disk: &SimDisk) -> usize {
     let entries = disk.fork().list().expect("nothing fails");
-    entries.iter().filter(|one| matches!(one, Entry::Ours(file) if file.kind == FileKind::Table)).count()
+    entries
+        .iter()
+        .filter(|one| matches!(one, DirectoryEntry::Ours(file) if file.kind == FileKind::Table))
+        .count()
 }
 
 /// An ingest into an empty keyspace makes one run of level 1, of tables that grow with the run. Nothing is
@@ -114,7 +117,7 @@ fn it_is_newer_than_what_was_before() {
     let items: Vec<_> = (0..100).map(|number| (number, Some(&b"old"[..]))).collect();
     write(&store, &keyspace, &items, Until::Written).expect("nothing fails");
     store.flush().expect("nothing fails");
-    let mut range = Items::default();
+    let mut range = BatchItems::default();
     range.push(keyspace.tree, ItemKind::DeleteRange, &key(20), &key(60)).expect("within limits");
     store.write(&range, None).expect("nothing fails");
     let before = store.snapshot_point();
@@ -166,7 +169,7 @@ fn what_is_not_ascending_leaves_nothing() {
     let (store, _threads) = open(&disk, None, 4, MEMORY_BYTES).expect("nothing fails");
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
     for wrong in [4999, 17] {
-        let mut ingest = Ingest::begin(&store, &keyspace).expect("nothing fails");
+        let mut ingest = IngestWriter::begin(&store, &keyspace).expect("nothing fails");
         (0..5000).for_each(|number| ingest.put(&key(number), &[7; 50]).expect("ascending"));
         assert!(tables_on(&disk) > 1);
         let error = ingest.put(&key(wrong), b"").expect_err("it is not ascending");
@@ -176,19 +179,19 @@ fn what_is_not_ascending_leaves_nothing() {
         assert!(matches!(ingest.put(&key(6000), b""), Err(Error::NotAscending { .. })));
         assert!(matches!(ingest.finish(), Err(Error::NotAscending { .. })));
     }
-    let mut ingest = Ingest::begin(&store, &keyspace).expect("nothing fails");
+    let mut ingest = IngestWriter::begin(&store, &keyspace).expect("nothing fails");
     (0..5000).for_each(|number| ingest.put(&key(number), &[7; 50]).expect("ascending"));
     assert!(tables_on(&disk) > 1 && store.stats().memory.used_bytes <= MEMORY_BYTES + (64 << 10));
     drop(ingest);
     assert!(contents(&store).is_empty() && tables_on(&disk) == 0);
-    let mut ingest = Ingest::begin(&store, &keyspace).expect("nothing fails");
+    let mut ingest = IngestWriter::begin(&store, &keyspace).expect("nothing fails");
     assert!(matches!(ingest.put(&[0; 70_000], b""), Err(Error::TooLarge { what: "key", .. })));
     assert!(matches!(ingest.put(b"a", &vec![0; 2 << 20]), Err(Error::TooLarge { what: "value", .. })));
     ingest.put(b"", b"").expect("an empty key comes first");
     ingest.put(b"a", &vec![0; 1 << 20]).expect("within limits");
     ingest.finish().expect("nothing fails");
     assert_eq!(contents(&store).len(), 2);
-    Ingest::begin(&store, &keyspace).and_then(Ingest::finish).expect("none is no error");
+    IngestWriter::begin(&store, &keyspace).and_then(IngestWriter::finish).expect("none is no error");
     assert_eq!(store.stats().background.ingests, 1);
     store.close().expect("nothing fails");
 }
@@ -201,7 +204,7 @@ fn drops_and_closes_end_it() {
     let (store, _threads) = open(&disk, None, 5, MEMORY_BYTES).expect("nothing fails");
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
     let fill = || {
-        let mut ingest = Ingest::begin(&store, &keyspace).expect("nothing fails");
+        let mut ingest = IngestWriter::begin(&store, &keyspace).expect("nothing fails");
         (0..5000).for_each(|number| ingest.put(&key(number), &[7; 50]).expect("ascending"));
         ingest
     };
@@ -209,7 +212,7 @@ fn drops_and_closes_end_it() {
     let mut closed = fill();
     store.drop_keyspace("a").expect("nothing fails");
     assert!(matches!(dropped.finish(), Err(Error::Dropped { .. })));
-    assert!(matches!(Ingest::begin(&store, &keyspace), Err(Error::Dropped { .. })));
+    assert!(matches!(IngestWriter::begin(&store, &keyspace), Err(Error::Dropped { .. })));
     store.close().expect("nothing fails");
     let left = tables_on(&disk);
     assert!(left > 0 && (0..1000).any(|number| closed.put(&key(6000 + number), &[7; 50]).is_err()));
@@ -225,7 +228,7 @@ fn drops_and_closes_end_it() {
 fn ingests_take_turns() {
     let (store, _threads) = open(&SimDisk::new(6), None, 6, 32 << 20).expect("nothing fails");
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
-    let mut both = [0, 1].map(|_| Ingest::begin(&store, &keyspace).expect("nothing fails"));
+    let mut both = [0, 1].map(|_| IngestWriter::begin(&store, &keyspace).expect("nothing fails"));
     for number in 0..3000 {
         for (half, ingest) in both.iter_mut().enumerate() {
             ingest.put(&key(2 * number + half as u32), b"value").expect("ascending");
@@ -263,27 +266,27 @@ fn runs_stay_few_however_much_is_ingested() {
 }
 
 /// Writers go on while an ingest has memory flushed the first time. Their writes between its keys, until the
-/// ingest holds the front, are older than the ingest, and flushed too.
+/// ingest holds the lead, are older than the ingest, and flushed too.
 #[test]
 fn writers_go_on_while_memory_is_flushed() {
     let (store, threads) = open(&SimDisk::new(12), None, 12, MEMORY_BYTES).expect("nothing fails");
     threads.run_until_idle();
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
     write(&store, &keyspace, &[(10, Some(b"old"))], Until::Written).expect("nothing fails");
-    let mut ingest = Ingest::begin(&store, &keyspace).expect("nothing fails");
+    let mut ingest = IngestWriter::begin(&store, &keyspace).expect("nothing fails");
     (0..20).for_each(|number| ingest.put(&key(number), b"new").expect("ascending"));
     let tables = ingest.complete().expect("nothing fails");
     let mut publish = Publish::new(&store, ingest.targets(), tables);
     let (mut waits_count, mut has_written) = (0, false);
     loop {
         match publish.turn().expect("nothing fails") {
-            Published::Done => break,
-            Published::Again => continue,
-            Published::Wait => waits_count += 1,
+            PublishStep::Done => break,
+            PublishStep::Again => continue,
+            PublishStep::Wait => waits_count += 1,
         }
-        // The ingest holds the front while the first log of the next generation is made.
-        let is_front_free = Hold::start(&store.writer).expect("not latched").poll();
-        if is_front_free && !has_written {
+        // The ingest holds the lead while the first log of the next generation is made.
+        let is_lead_free = Hold::start(&store.writer).expect("not latched").poll();
+        if is_lead_free && !has_written {
             has_written = true;
             write(&store, &keyspace, &[(11, Some(b"old")), (30, Some(b"apart"))], Until::Synced)
                 .expect("nothing fails");
@@ -375,11 +378,11 @@ fn failed_calls_leave_nothing() {
         for index in 0.. {
             let disk = SimDisk::new(10 + index);
             let (store, threads, before) = setting(&disk, None);
-            disk.plan(Plan::fail(select, index, failure, Repeat::Once));
+            disk.plan(FaultPlan::fail(select, index, failure, Repeat::Once));
             disk.start_log();
             let ingested = ingest(&store, 40..2000, &[7; 50]);
             let has_failed = disk.log().iter().any(|call| call.outcome == "failed");
-            disk.plan(Plan::default());
+            disk.plan(FaultPlan::default());
             let after = with_ingested(&before);
             let is_latched = store.writer.latched().is_some();
             let expected = if ingested.is_ok() { &after } else { &before };
@@ -418,9 +421,9 @@ fn failed_calls_leave_nothing() {
     assert!(failed_count > 20 && latched_count > 0, "{failed_count} failed, {latched_count} latched");
 }
 
-/// A waiter for the front that gives up takes no other waiter's turn, and a holder gives the front back.
+/// A waiter for the lead that gives up takes no other waiter's turn, and a holder gives the lead back.
 #[test]
-fn the_front_goes_on() {
+fn the_lead_goes_on() {
     let (store, _threads) = open(&SimDisk::new(11), None, 11, MEMORY_BYTES).expect("nothing fails");
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
     let mut first = Hold::start(&store.writer).expect("not latched");

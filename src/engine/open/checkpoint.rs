@@ -16,24 +16,24 @@ use std::path::Path;
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, PartitionId, Sequence};
 use crate::base::sync::{Arc, Event, Ordering};
-use crate::format::manifest::State;
+use crate::format::manifest::ManifestState;
 use crate::format::store::Live;
-use crate::io::storage::{self, Entry, LockMode, Storage};
+use crate::io::storage::{self, DirectoryEntry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::write::writer::Sealing;
 
-use crate::engine::background::work::Kind;
+use crate::engine::background::work::WorkKind;
 use crate::engine::commit::Committer;
 use crate::engine::commit::gate::GateTicket;
 use crate::engine::commit::order::OrderTurn;
-use crate::engine::options::Mode;
+use crate::engine::options::OpenMode;
 use crate::engine::publish::catalog::Catalog;
 use crate::engine::publish::snapshot::{Point, PointKind};
 
 /// The manifest's state at one moment, with a snapshot point that keeps the tables it names.
 pub(crate) struct Moment {
-    pub(crate) state: State,
+    pub(crate) state: ManifestState,
     pub(crate) live: Live,
     /// Holds the tables of `state`, and so keeps their files.
     pub(crate) point: Arc<Point>,
@@ -140,7 +140,7 @@ impl<'s> Checkpoint<'s> {
     /// Locks the target directory, which must be empty or missing.
     pub(in crate::engine) fn start(store: &'s Committer, path: &'s Path) -> Result<Checkpoint<'s>> {
         store.check_open()?;
-        if store.mode == Mode::ReadOnly {
+        if store.mode == OpenMode::ReadOnly {
             return Err(Error::ReadOnly);
         }
         store.check_writable()?;
@@ -148,8 +148,8 @@ impl<'s> Checkpoint<'s> {
         target.create_directory()?;
         if let Some(entry) = target.list()?.first() {
             let found = match entry {
-                Entry::Ours(file) => file.to_string(),
-                Entry::Foreign(name) => name.clone(),
+                DirectoryEntry::Ours(file) => file.to_string(),
+                DirectoryEntry::Foreign(name) => name.clone(),
             };
             return Err(Error::Foreign { path: target.path(), found });
         }
@@ -191,7 +191,7 @@ impl<'s> Checkpoint<'s> {
         let seen = store.work.moved.seen();
         self.waits = Waits::No;
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Retry if store.work.error_of(Kind::Flush).is_some() => {
+            Stage::Retry if store.work.error_of(WorkKind::Flush).is_some() => {
                 self.await_flush(Stage::Retry, seen)?
             }
             Stage::Retry => self.stage = Stage::Order(OrderTurn::start(store)),
@@ -234,12 +234,12 @@ impl<'s> Checkpoint<'s> {
             PartitionId(catalog.state.next_partition)
         };
         let last = turn.last_sequence();
-        self.stage = Stage::Flush(turn.release_front(), last, later);
+        self.stage = Stage::Flush(turn.release_lead(), last, later);
         Ok(())
     }
 
     fn await_flush(&mut self, stage: Stage<'s>, seen: u64) -> Result<()> {
-        if let Some(error) = self.store.work.error(self.known_failures, |kind| kind == Kind::Flush) {
+        if let Some(error) = self.store.work.error(self.known_failures, |kind| kind == WorkKind::Flush) {
             return Err(error);
         }
         (self.stage, self.waits) = (stage, Waits::Work(seen));
@@ -264,7 +264,7 @@ fn clear(target: &dyn Storage) {
     // The first failure is reported already. If this removal fails too, a store may remain, whole or damaged.
     let _ = target.remove(FileName::STORE);
     for entry in target.list().unwrap_or_default() {
-        if let Entry::Ours(file) = entry
+        if let DirectoryEntry::Ours(file) = entry
             && let Err(error) = target.remove(file)
         {
             log::warn!("{file} of a checkpoint that failed stays in {}: {error}", target.path());

@@ -8,11 +8,11 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Ordering};
-use crate::write::writer::Spare;
+use crate::write::writer::MemtableAndLog;
 
 use crate::engine::background::flush_work::FlushWork;
-use crate::engine::closing::Closing;
-use crate::engine::options::Mode;
+use crate::engine::closing::CloseProgress;
+use crate::engine::options::OpenMode;
 use crate::engine::publish::catalog::log_bytes;
 use crate::engine::store::Store;
 
@@ -24,7 +24,7 @@ struct Ending<'s> {
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        *self.store.close.state.lock() = Closing::Closed(self.result.clone());
+        *self.store.close.state.lock() = CloseProgress::Closed(self.result.clone());
         self.store.close.ended.notify();
     }
 }
@@ -40,13 +40,13 @@ impl Store {
         loop {
             let seen = self.close.ended.seen();
             match &mut *self.close.state.lock() {
-                open @ Closing::Open => {
-                    *open = Closing::UnderWay;
+                open @ CloseProgress::Open => {
+                    *open = CloseProgress::UnderWay;
                     break;
                 }
-                Closing::Closed(result) => return result.clone(),
-                Closing::UnderWay if self.env.threads.is_worker() => return Err(Error::Closed),
-                Closing::UnderWay => {}
+                CloseProgress::Closed(result) => return result.clone(),
+                CloseProgress::UnderWay if self.env.threads.is_worker() => return Err(Error::Closed),
+                CloseProgress::UnderWay => {}
             }
             self.env.threads.wait(&self.close.ended, seen, None);
         }
@@ -58,7 +58,7 @@ impl Store {
     fn close_once(self: &Arc<Store>) -> Result<()> {
         self.is_closed.store(true, Ordering::Release);
         self.blocks.close();
-        let is_writable = self.mode != Mode::ReadOnly;
+        let is_writable = self.mode != OpenMode::ReadOnly;
         let synced = if is_writable { self.sync_log() } else { Ok(()) };
         // Workers stop first: their edits must not meet a closed writer.
         self.stop_workers();
@@ -80,7 +80,7 @@ impl Store {
         let mut catalog = self.catalog.take(&*self.env.threads);
         if synced.is_ok() && is_writable {
             // The edit only repeats known log ends: the store is whole without it.
-            let _ = self.vouch_for_ends(&mut catalog, &ends);
+            let _ = self.record_log_ends(&mut catalog, &ends);
         }
         drop(catalog);
         self.close_keyspaces();
@@ -113,7 +113,7 @@ impl Store {
         turn.make_durable()?;
         let log = self.make_log(None, self.budget.log_bytes_min)?;
         let (generation, inserter) = self.new_generation(self.budget.generation_bytes as usize)?;
-        turn.seal_into(Spare { log, generation, inserter });
+        turn.seal_into(MemtableAndLog { log, generation, inserter });
         drop(turn);
         while let Some(sealed) = self.writer.oldest_sealed() {
             work.flush_whole(self, &sealed)?;

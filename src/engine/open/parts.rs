@@ -5,8 +5,8 @@ use crate::base::id::FileName;
 use crate::base::sync::{Arc, Event};
 use crate::cache::Cache;
 use crate::engine::budget::Budget;
-use crate::engine::publish::keyspace::Keyspace;
-use crate::format::manifest::State;
+use crate::engine::publish::keyspace::KeyspaceData;
+use crate::format::manifest::ManifestState;
 use crate::io::env::Env;
 use crate::io::fork::ForkBytes;
 use crate::io::ledger::FileLedger;
@@ -16,11 +16,11 @@ use crate::levels::version::Version;
 use crate::table::{Discarded, PageBudget};
 
 /// All state read from the store's files.
-pub(in crate::engine) struct Found {
-    pub(in crate::engine) state: State,
+pub(in crate::engine) struct RecoveredState {
+    pub(in crate::engine) state: ManifestState,
     pub(in crate::engine) manifest: ManifestFile,
     pub(in crate::engine) store_file: StoreFile,
-    pub(in crate::engine) keyspaces: Vec<Arc<Keyspace>>,
+    pub(in crate::engine) keyspaces: Vec<Arc<KeyspaceData>>,
     /// Memory for the states of further keyspaces.
     pub(in crate::engine) states: ForkBytes,
     pub(in crate::engine) version: Version,
@@ -28,7 +28,7 @@ pub(in crate::engine) struct Found {
 }
 
 /// The parts created before any file is read.
-pub(in crate::engine) struct Parts {
+pub(in crate::engine) struct OpenParts {
     pub(in crate::engine) env: Env,
     pub(in crate::engine) budget: Budget,
     pub(in crate::engine) epoch: Epoch,

@@ -13,43 +13,43 @@ use crate::base::load::DeviceLoad;
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Weak};
 use crate::cache::Cache;
-use crate::format::manifest::{self, State};
+use crate::format::manifest::{self, ManifestState};
 use crate::format::store::Live;
 use crate::io::env::Env;
 use crate::io::fork::ForkBytes;
 use crate::io::ledger::FileLedger;
 use crate::io::pace::Pacer;
-use crate::io::storage::{Entry, LockMode, Storage};
+use crate::io::storage::{DirectoryEntry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
-use crate::levels::names;
+use crate::levels::names::NameChange;
 use crate::levels::store::StoreFile;
-use crate::levels::version::{self, Placed, Version};
+use crate::levels::version::{Placed, Version, VersionChange};
 use crate::levels::view::{View, Views};
 use crate::memtable::Generation;
-use crate::table::{Discarded, PageBudget, Table, TableIdentity, TableOwner, open_files};
+use crate::table::{Discarded, PageBudget, TableIdentity, TableOwner, TableReader, open_files};
 use crate::wal::made::MadePartitions;
 use crate::write::writer::{Resumed, Writer};
 
-use super::parts::{Found, Parts};
+use super::parts::{OpenParts, RecoveredState};
 use super::refill::{Logs, replay_logs};
 use super::reflush::flush_logs;
-use super::settle::{Files, remove_orphans};
+use super::settle::{RecoveryFiles, remove_orphans};
 use super::start::start;
 use super::unnamed::Beside;
 use crate::engine::background::Scheduler;
 use crate::engine::background::quiet::Quiet;
-use crate::engine::background::work::Work;
+use crate::engine::background::work::BackgroundWork;
 use crate::engine::budget::GENERATION_COUNT;
 use crate::engine::closing::Close;
 use crate::engine::commit::Committer;
 use crate::engine::commit::async_writes::AsyncWrites;
 use crate::engine::commit::gate::OrderGate;
-use crate::engine::options::{Mode, OpenOptions};
+use crate::engine::options::{OpenMode, OpenOptions};
 use crate::engine::publish::Publisher;
 use crate::engine::publish::catalog::{Catalog, CatalogCell};
 use crate::engine::publish::changed::ChangedTrees;
 use crate::engine::publish::edit::Edit;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::keyspace::restored;
 use crate::engine::publish::snapshot::Points;
 use crate::engine::publish::tables::pin_pages;
@@ -92,12 +92,12 @@ impl Store {
         let pages = PageBudget::new(&cache, budget.pages_bytes);
         let changed = Arc::new(Event::new());
         let discarded = Discarded::new(Arc::clone(&changed));
-        let parts = Parts { env, budget, epoch, cache, pages, discarded, files, changed };
-        let mut found = match read(&parts, options.mode)? {
-            Some(_) if options.mode == Mode::CreateNew => {
+        let parts = OpenParts { env, budget, epoch, cache, pages, discarded, files, changed };
+        let mut recovered = match read(&parts, options.mode)? {
+            Some(_) if options.mode == OpenMode::CreateNew => {
                 return Err(Error::Exists { path: parts.env.storage.path() });
             }
-            Some(found) => found,
+            Some(recovered) => recovered,
             None if options.mode.makes() => {
                 create(&parts, &options)?;
                 read(&parts, options.mode)?.expect("it was made just now")
@@ -106,34 +106,35 @@ impl Store {
         };
         // One generation is left for new writes.
         let replayed_bytes_max = match options.mode {
-            Mode::ReadOnly => u64::MAX,
+            OpenMode::ReadOnly => u64::MAX,
             _ => (GENERATION_COUNT - 1) * budget.generation_bytes,
         };
-        let logs = replay_logs(&parts, &found, replayed_bytes_max)?;
-        let store_id = found.store_file.live().store_id;
-        let beside = Beside { state: &found.state, store_id, files: &found.entries };
-        beside.check_age(&*parts.env.storage, found.manifest.file(), logs.last_sequence)?;
-        let unwritten = make_partitions(&mut found, &logs.made)?;
+        let logs = replay_logs(&parts, &recovered, replayed_bytes_max)?;
+        let store_id = recovered.store_file.live().store_id;
+        let beside = Beside { state: &recovered.state, store_id, files: &recovered.entries };
+        beside.check_age(&*parts.env.storage, recovered.manifest.file(), logs.last_sequence)?;
+        let unwritten = make_partitions(&mut recovered, &logs.made)?;
         let overflow = match logs.overflow {
             true => logs.replayed.iter().map(|(number, _)| *number).collect(),
             false => Vec::new(),
         };
-        Ok((parts.assemble((found, unwritten), logs, options)?, overflow))
+        Ok((parts.assemble((recovered, unwritten), logs, options)?, overflow))
     }
 }
 
 /// Adds the partitions that log records make. The manifest does not name them yet.
-fn make_partitions(found: &mut Found, made: &MadePartitions) -> Result<Vec<Arc<Keyspace>>> {
-    let edit = Edit::of(made.changes(&found.state));
-    let version_changes = edit.version_changes(&found.state);
-    let file = found.manifest.file();
-    let taken = found.state.apply_edit(edit.changes());
+fn make_partitions(recovered: &mut RecoveredState, made: &MadePartitions) -> Result<Vec<Arc<KeyspaceData>>> {
+    let edit = Edit::of(made.changes(&recovered.state));
+    let version_changes = edit.version_changes(&recovered.state);
+    let file = recovered.manifest.file();
+    let taken = recovered.state.apply_edit(edit.changes());
     taken.map_err(|bad| Error::corrupt(file, 0, bad.what, "one of the store", bad.number))?;
-    found.version = found.version.after(version_changes);
+    recovered.version = recovered.version.after(version_changes);
     let mut partitions = Vec::new();
     for (tree, name) in made.iter() {
-        let keyspace = found.keyspaces.iter().find(|one| one.id == tree.keyspace).expect("the state has it");
-        let partition = Arc::new(keyspace.partition(tree.partition, name, &found.states)?);
+        let keyspace =
+            recovered.keyspaces.iter().find(|one| one.id == tree.keyspace).expect("the state has it");
+        let partition = Arc::new(keyspace.partition(tree.partition, name, &recovered.states)?);
         partition.set_unwritten(true);
         keyspace.partitions().expect("keys divide it").add(&partition);
         partitions.push(partition);
@@ -163,9 +164,9 @@ impl Drop for Unlock {
 
 /// Creates the directory if the mode allows, and locks it. A directory with foreign contents is left as it
 /// is.
-pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
+pub(crate) fn lock(env: &Env, mode: OpenMode) -> Result<()> {
     prepare(env, mode)?;
-    env.storage.lock(if mode == Mode::ReadOnly { LockMode::Shared } else { LockMode::Exclusive })
+    env.storage.lock(if mode == OpenMode::ReadOnly { LockMode::Shared } else { LockMode::Exclusive })
 }
 
 /// Creates the directory if the mode allows, and checks that it holds a store or may hold a new one.
@@ -173,7 +174,7 @@ pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
 /// # Errors
 /// `Missing` if there is no store, `Foreign` if the directory holds foreign files, `Corrupt` if only STORE is
 /// missing.
-pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
+pub(crate) fn prepare(env: &Env, mode: OpenMode) -> Result<()> {
     let storage = &env.storage;
     if !storage.exists()? {
         if !mode.makes() {
@@ -185,10 +186,10 @@ pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
         let mut foreign = None;
         for entry in storage.list()? {
             match entry {
-                Entry::Foreign(name) => foreign = Some(name),
+                DirectoryEntry::Foreign(name) => foreign = Some(name),
                 // A creation was cut short before it could make a table or log.
-                Entry::Ours(file) if matches!(file.kind, FileKind::Lock | FileKind::Manifest) => {}
-                Entry::Ours(file) => {
+                DirectoryEntry::Ours(file) if matches!(file.kind, FileKind::Lock | FileKind::Manifest) => {}
+                DirectoryEntry::Ours(file) => {
                     let expected = format_args!("there beside {file}").to_string();
                     return Err(Error::corrupt(FileName::STORE, 0, "the file", expected, "missing"));
                 }
@@ -210,10 +211,10 @@ pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
+fn create(parts: &OpenParts, options: &OpenOptions) -> Result<()> {
     let (storage, random) = (&*parts.env.storage, &parts.env.random);
     for entry in storage.list()? {
-        if let Entry::Ours(file) = entry
+        if let DirectoryEntry::Ours(file) = entry
             && file.kind == FileKind::Manifest
         {
             storage.remove(file)?;
@@ -225,7 +226,7 @@ fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
     let store_id = u128::from(random.u64()) << 64 | u128::from(random.u64());
     let bytes_min = options.settings.manifest_bytes;
     let identity = ManifestIdentity { number: 1, uid: random.u64(), store_id, bytes_min, features: 0 };
-    let mut state = State::default();
+    let mut state = ManifestState::default();
     (state.next_keyspace, state.next_partition) = (1, 1);
     let manifest = ManifestFile::create(storage, &identity, &state)?;
     let live =
@@ -234,7 +235,7 @@ fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
 }
 
 /// Reads STORE and the manifest, and opens all tables.
-fn read(parts: &Parts, mode: Mode) -> Result<Option<Found>> {
+fn read(parts: &OpenParts, mode: OpenMode) -> Result<Option<RecoveredState>> {
     let storage = &parts.env.storage;
     let Some(store_file) = StoreFile::load(&**storage)? else {
         return Ok(None);
@@ -243,18 +244,20 @@ fn read(parts: &Parts, mode: Mode) -> Result<Option<Found>> {
     let mut entries = Vec::new();
     for entry in storage.list()? {
         match entry {
-            Entry::Ours(file) => entries.push(file),
-            Entry::Foreign(name) => log::info!("{name} in the store's directory is not ours, and left alone"),
+            DirectoryEntry::Ours(file) => entries.push(file),
+            DirectoryEntry::Foreign(name) => {
+                log::info!("{name} in the store's directory is not ours, and left alone")
+            }
         }
     }
     let states = ForkBytes::new(&parts.env.memory)?;
     let keyspaces = keyspaces(manifest.file(), &state, &states)?;
     let version = open_tables(parts, &state, store_file.live(), mode)?;
-    Ok(Some(Found { state, manifest, store_file, keyspaces, states, version, entries }))
+    Ok(Some(RecoveredState { state, manifest, store_file, keyspaces, states, version, entries }))
 }
 
-fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Arc<Keyspace>>> {
-    let keyspace = |(id, one): (&KeyspaceId, &crate::format::manifest::Keyspace)| {
+fn keyspaces(file: FileName, state: &ManifestState, states: &ForkBytes) -> Result<Vec<Arc<KeyspaceData>>> {
+    let keyspace = |(id, one): (&KeyspaceId, &crate::format::manifest::ManifestKeyspace)| {
         let (name, settings) = (one.name.clone(), restored(&one.settings));
         let Some(rule) = one.rule.clone() else {
             let mut partitions = state.partitions_of(*id);
@@ -263,9 +266,9 @@ fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Ar
                 return Err(Error::corrupt(file, 0, "partitions of a keyspace", 1, count));
             };
             let tree = TreeId { keyspace: *id, partition };
-            return Keyspace::new((*id, tree), name, settings, states).map(Arc::new);
+            return KeyspaceData::new((*id, tree), name, settings, states).map(Arc::new);
         };
-        let divided = Keyspace::divided(*id, name, (settings, rule), states)?;
+        let divided = KeyspaceData::divided(*id, name, (settings, rule), states)?;
         let partitions = divided.partitions().expect("it was made so");
         partitions.set_retained_from(&one.retained_from);
         for partition in state.partitions_of(*id) {
@@ -278,20 +281,20 @@ fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Ar
 }
 
 /// The partition names by which keys are routed.
-fn names_of(state: &State) -> impl Iterator<Item = names::Change> {
+fn names_of(state: &ManifestState) -> impl Iterator<Item = NameChange> {
     let divided = state.keyspaces.keys().filter(|id| state.is_divided_by_keys(**id));
     let of_it = move |id: KeyspaceId| {
-        state.partitions_of(id).map(move |partition| {
-            names::Change::Add(id, state.partitions[&partition].name.clone(), partition)
-        })
+        state
+            .partitions_of(id)
+            .map(move |partition| NameChange::Add(id, state.partitions[&partition].name.clone(), partition))
     };
-    divided.flat_map(move |id| std::iter::once(names::Change::Divide(*id)).chain(of_it(*id)))
+    divided.flat_map(move |id| std::iter::once(NameChange::Divide(*id)).chain(of_it(*id)))
 }
 
-fn open_tables(parts: &Parts, state: &State, live: &Live, mode: Mode) -> Result<Version> {
+fn open_tables(parts: &OpenParts, state: &ManifestState, live: &Live, mode: OpenMode) -> Result<Version> {
     let store_id = live.store_id;
-    let mut changes: Vec<version::Change> = state.trees().map(version::Change::AddTree).collect();
-    changes.extend(names_of(state).map(version::Change::Name));
+    let mut changes: Vec<VersionChange> = state.trees().map(VersionChange::AddTree).collect();
+    changes.extend(names_of(state).map(VersionChange::Name));
     let identity = |(number, table): (&u64, &manifest::Table)| {
         let identity = TableIdentity { file: table.file(*number), uid: table.uid, store_id };
         (identity, table.bytes, table.checksum)
@@ -304,14 +307,14 @@ fn open_tables(parts: &Parts, state: &State, live: &Live, mode: Mode) -> Result<
         &files,
         &is_live,
         &parts.owner(live),
-        |index, opened: Vec<Arc<Table>>| {
-            if mode != Mode::ReadOnly {
+        |index, opened: Vec<Arc<TableReader>>| {
+            if mode != OpenMode::ReadOnly {
                 // The previous process may have ended before it freed the space of these slices.
                 let dead = opened.iter().filter(|table| !is_live(index, table.index() as u32));
                 dead.for_each(|table| table.mark_dying());
             }
             let placed = Placed::all(tables[index], files[index].0.file, &opened)?;
-            changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
+            changes.extend(placed.into_iter().map(|(spot, placed)| VersionChange::Add { spot, placed }));
             Ok(())
         },
     )?;
@@ -329,7 +332,7 @@ fn open_tables(parts: &Parts, state: &State, live: &Live, mode: Mode) -> Result<
     Ok(version)
 }
 
-impl Parts {
+impl OpenParts {
     fn owner(&self, live: &Live) -> TableOwner {
         let secret = Arc::new(HashSecret::expand(live.hash_secret));
         TableOwner { secret, discarded: Arc::clone(&self.discarded) }
@@ -356,8 +359,8 @@ impl Parts {
     /// manifest then names are no longer unwritten.
     fn go_on(
         &self,
-        mut files: Files<'_>,
-        (logs, unwritten): (&mut Logs, &mut Vec<Arc<Keyspace>>),
+        mut files: RecoveryFiles<'_>,
+        (logs, unwritten): (&mut Logs, &mut Vec<Arc<KeyspaceData>>),
         manifest_bytes: u64,
     ) -> Result<Resumed> {
         let place = files.manifest.place();
@@ -373,19 +376,20 @@ impl Parts {
 
     fn assemble(
         self,
-        (found, mut unwritten): (Found, Vec<Arc<Keyspace>>),
+        (recovered, mut unwritten): (RecoveredState, Vec<Arc<KeyspaceData>>),
         mut logs: Logs,
         options: OpenOptions,
     ) -> Result<Store> {
         let epoch = self.epoch.clone();
-        let live = found.store_file.live().clone();
+        let live = recovered.store_file.live().clone();
         let owner = self.owner(&live);
-        let Found { mut state, mut manifest, mut store_file, keyspaces, states, version, entries } = found;
+        let RecoveredState { mut state, mut manifest, mut store_file, keyspaces, states, version, entries } =
+            recovered;
         let mut generations: Vec<Arc<Generation>> =
             logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
         let mut next_file = live.next_file_number;
-        let resumed = if options.mode != Mode::ReadOnly {
-            let files = Files {
+        let resumed = if options.mode != OpenMode::ReadOnly {
+            let files = RecoveryFiles {
                 store: &mut store_file,
                 manifest: &mut manifest,
                 state: &mut state,
@@ -393,7 +397,7 @@ impl Parts {
                 entries: &entries,
             };
             let resumed = self.go_on(files, (&mut logs, &mut unwritten), options.settings.manifest_bytes)?;
-            generations.insert(0, Arc::clone(&resumed.spare.generation));
+            generations.insert(0, Arc::clone(&resumed.active.generation));
             Some(resumed)
         } else {
             generations.splice(..0, logs.last.take().map(|last| last.generation));
@@ -408,7 +412,7 @@ impl Parts {
         let grant = self.cache.reserve().grant(Role::Manifest, 0);
         let catalog = Catalog::new(state, (manifest, store_file), unwritten, grant);
         let changed_trees = Arc::<ChangedTrees>::default();
-        let (work, load) = (Work::new(&changed_trees), Arc::<DeviceLoad>::default());
+        let (work, load) = (BackgroundWork::new(&changed_trees), Arc::<DeviceLoad>::default());
         let kept = Mutex::new(self.cache.reserve().grant(Role::Kept, 0));
         let quiet = Quiet::new(&self.cache, &self.budget, &work.moved);
         let pacer = Pacer::new(options.settings.background_bytes_per_second);

@@ -13,7 +13,7 @@ use crate::wal::made::MadePartitions;
 use crate::wal::replay::{After, Chain, Replayed};
 use crate::write::large;
 
-use super::parts::{Found, Parts};
+use super::parts::{OpenParts, RecoveredState};
 use crate::engine::budget::Budget;
 use crate::engine::recovery::Recovery;
 
@@ -34,7 +34,7 @@ pub(in crate::engine) struct Logs {
     /// Full generations, oldest first, each with the numbers of the logs that end in it.
     pub(in crate::engine) generations: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
     /// The youngest generation, to which writes may be added.
-    pub(in crate::engine) last: Option<Filled>,
+    pub(in crate::engine) last: Option<RefilledGeneration>,
     pub(in crate::engine) last_sequence: Sequence,
     /// Partitions that log records make.
     pub(in crate::engine) made: MadePartitions,
@@ -42,7 +42,7 @@ pub(in crate::engine) struct Logs {
 }
 
 /// A generation that still has room, and the numbers of the logs that end in it.
-pub(in crate::engine) struct Filled {
+pub(in crate::engine) struct RefilledGeneration {
     pub(in crate::engine) generation: Arc<Generation>,
     pub(in crate::engine) inserter: Inserter,
     pub(in crate::engine) logs: Vec<u64>,
@@ -51,19 +51,19 @@ pub(in crate::engine) struct Filled {
 
 /// Replays every log, in order, into generations of at most `generations_bytes_max`. Reads only.
 pub(in crate::engine) fn replay_logs(
-    parts: &Parts,
-    found: &Found,
+    parts: &OpenParts,
+    recovered: &RecoveredState,
     generations_bytes_max: u64,
 ) -> Result<Logs> {
     let storage = &*parts.env.storage;
-    let live = found.store_file.live();
+    let live = recovered.store_file.live();
     let secret = HashSecret::expand(live.hash_secret);
-    let known: BTreeSet<TreeId> = found.state.trees().collect();
+    let known: BTreeSet<TreeId> = recovered.state.trees().collect();
     let mut filling = Filling {
         parts,
         secret,
         known,
-        found,
+        recovered,
         made: MadePartitions::default(),
         done: Vec::new(),
         now: None,
@@ -78,12 +78,12 @@ pub(in crate::engine) fn replay_logs(
         overflow: false,
         generations: Vec::new(),
         last: None,
-        last_sequence: found.state.flushed,
+        last_sequence: recovered.state.flushed,
         made: MadePartitions::default(),
         recovery: Recovery::default(),
     };
-    let mut chain = Chain::begin(storage, live.store_id, found.state.flushed);
-    for (number, log) in &found.state.logs {
+    let mut chain = Chain::begin(storage, live.store_id, recovered.state.flushed);
+    for (number, log) in &recovered.state.logs {
         let file = log.file(*number);
         let (replayed, after) =
             chain.next(storage, (*number, *log), &mut |first, items| filling.add(file, first, items))?;
@@ -104,7 +104,7 @@ pub(in crate::engine) fn replay_logs(
     }
     if logs.last_sequence > SEQUENCE_MAX - SEQUENCES_LEFT_MIN {
         let limit = SEQUENCE_MAX - SEQUENCES_LEFT_MIN;
-        let file = found.manifest.file();
+        let file = recovered.manifest.file();
         return Err(Error::corrupt(file, 0, "the last sequence number", limit, logs.last_sequence));
     }
     logs.overflow = filling.overflow;
@@ -115,13 +115,13 @@ pub(in crate::engine) fn replay_logs(
 
 /// The generations being filled from logs.
 struct Filling<'f> {
-    parts: &'f Parts,
+    parts: &'f OpenParts,
     secret: HashSecret,
     known: BTreeSet<TreeId>,
-    found: &'f Found,
+    recovered: &'f RecoveredState,
     made: MadePartitions,
     done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
-    now: Option<Filled>,
+    now: Option<RefilledGeneration>,
     /// Total memory of the generations.
     bytes: u64,
     bytes_max: u64,
@@ -131,7 +131,7 @@ struct Filling<'f> {
 
 impl Filling<'_> {
     fn add(&mut self, file: FileName, first: Sequence, items: Items<'_>) -> Result<()> {
-        self.made.note(&self.found.state, file, &items)?;
+        self.made.note(&self.recovered.state, file, &items)?;
         let size = large::batch_size(&items);
         if self.now.as_ref().is_some_and(|now| !now.inserter.room(size.items, size.key_value_bytes)) {
             self.seal();
@@ -139,7 +139,7 @@ impl Filling<'_> {
         if self.now.is_none() {
             self.begin(file, &size)?;
         }
-        let (state, known, made) = (&self.found.state, &self.known, &self.made);
+        let (state, known, made) = (&self.recovered.state, &self.known, &self.made);
         let keeps = |item: &Item<'_>, sequence: Sequence| {
             if sequence <= state.flushed {
                 return Ok(false);
@@ -147,7 +147,7 @@ impl Filling<'_> {
             if known.contains(&item.tree) || made.contains(item.tree) {
                 return Ok(true);
             }
-            let is_missing = || self.found.manifest.check_unknown(file.number, item.tree);
+            let is_missing = || self.recovered.manifest.check_unknown(file.number, item.tree);
             made.check(state, file, item.tree, is_missing)?;
             Ok(false)
         };
@@ -170,8 +170,8 @@ impl Filling<'_> {
         }
         let region = self.parts.env.memory.region_for("a generation to replay into", region_bytes)?;
         let (generation, inserter) = memtable::generation(region);
-        let last_sequence = self.found.state.flushed;
-        self.now = Some(Filled { generation, inserter, logs: Vec::new(), last_sequence });
+        let last_sequence = self.recovered.state.flushed;
+        self.now = Some(RefilledGeneration { generation, inserter, logs: Vec::new(), last_sequence });
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Filling<'_> {
     }
 
     fn seal(&mut self) {
-        if let Some(Filled { generation, logs, last_sequence, .. }) = self.now.take() {
+        if let Some(RefilledGeneration { generation, logs, last_sequence, .. }) = self.now.take() {
             self.done.push((generation, logs, last_sequence));
         }
     }

@@ -16,7 +16,7 @@ use crate::format::manifest::Log;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::replay::Chain;
 use crate::write::large;
-use crate::write::writer::{Sealed, SealedLog};
+use crate::write::writer::{SealedGeneration, SealedLog};
 
 use super::refill::region_bytes_for;
 use crate::engine::background::flush_work::FlushWork;
@@ -41,8 +41,8 @@ pub(in crate::engine) fn flush_logs(store: &Arc<Store>, numbers: &[u64]) -> Resu
             .next(&*store.env.storage, (number, log), &mut |first, items| reflush.add(file, first, items))?;
         let is_durable = OnceLock::new();
         is_durable.get_or_init(|| ());
-        let is_promised = AtomicBool::new(true);
-        let log = SealedLog { file, end: replayed.end, bytes: log.bytes, is_durable, is_promised };
+        let has_recorded_end = AtomicBool::new(true);
+        let log = SealedLog { file, end: replayed.end, bytes: log.bytes, is_durable, has_recorded_end };
         reflush.ended.push(Arc::new(log));
     }
     reflush.begin(0)?;
@@ -89,8 +89,12 @@ impl Reflush<'_> {
     fn flush(&mut self) -> Result<()> {
         let Some((generation, _)) = self.now.take() else { return Ok(()) };
         let logs = std::mem::take(&mut self.ended);
-        let sealed =
-            Arc::new(Sealed { generation, logs, last_sequence: self.last_sequence, grant: Mutex::new(None) });
+        let sealed = Arc::new(SealedGeneration {
+            generation,
+            logs,
+            last_sequence: self.last_sequence,
+            grant: Mutex::new(None),
+        });
         let mut work = FlushWork::default();
         let flushed = work.flush_whole(self.store, &sealed);
         work.end(self.store);

@@ -13,29 +13,29 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, AtomicBool, Mutex, OnceLock};
-use crate::format::manifest::{Change, State, edit_bytes};
+use crate::format::manifest::{ManifestChange, ManifestState, edit_bytes};
 use crate::io::storage::Storage;
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::memtable;
 use crate::wal::replay::{LogEntry, Replayed, make_durable, read_witness, replay, resume};
-use crate::wal::{Log, LogIdentity};
-use crate::write::writer::{Resumed, Sealed, SealedLog, Spare};
+use crate::wal::{LogIdentity, LogWriter};
+use crate::write::writer::{MemtableAndLog, Resumed, SealedGeneration, SealedLog};
 
-use super::parts::Parts;
-use super::refill::{Filled, Logs};
+use super::parts::OpenParts;
+use super::refill::{Logs, RefilledGeneration};
 
 /// The files and state that recovery changes.
-pub(in crate::engine) struct Files<'f> {
+pub(in crate::engine) struct RecoveryFiles<'f> {
     pub(in crate::engine) store: &'f mut StoreFile,
     pub(in crate::engine) manifest: &'f mut ManifestFile,
-    pub(in crate::engine) state: &'f mut State,
+    pub(in crate::engine) state: &'f mut ManifestState,
     pub(in crate::engine) next: &'f mut u64,
     /// All files found in the directory.
     pub(in crate::engine) entries: &'f [FileName],
 }
 
-impl Files<'_> {
+impl RecoveryFiles<'_> {
     /// A file number that was never given out.
     fn next_number(&mut self, storage: &dyn Storage) -> Result<u64> {
         if *self.next >= self.store.live().next_file_number {
@@ -46,11 +46,11 @@ impl Files<'_> {
     }
 }
 
-impl Parts {
+impl OpenParts {
     /// Mends STORE, removes unnamed files, makes logs durable, and resumes the youngest log.
     pub(in crate::engine) fn settle_logs(
         &self,
-        files: &mut Files<'_>,
+        files: &mut RecoveryFiles<'_>,
         logs: &mut Logs,
         manifest_bytes: u64,
     ) -> Result<Resumed> {
@@ -68,9 +68,14 @@ impl Parts {
         let mut changes = changes_of_ended(logs, files.state);
         let log = match active {
             Some((number, replayed)) => {
-                if let Some(log) = files.state.logs.get(&number).filter(|log| log.promise.is_some()) {
-                    changes.push(Change::LogRemoved { number });
-                    changes.push(Change::Log { number, path: log.path, uid: log.uid, bytes: log.bytes });
+                if let Some(log) = files.state.logs.get(&number).filter(|log| log.recorded_end.is_some()) {
+                    changes.push(ManifestChange::LogRemoved { number });
+                    changes.push(ManifestChange::Log {
+                        number,
+                        path: log.path,
+                        uid: log.uid,
+                        bytes: log.bytes,
+                    });
                 }
                 resume(storage, replayed)?
             }
@@ -80,7 +85,7 @@ impl Parts {
         self.resumed(log, logs, files.state)
     }
 
-    fn make_logs_durable(&self, files: &Files<'_>, logs: &mut Logs) -> Result<()> {
+    fn make_logs_durable(&self, files: &RecoveryFiles<'_>, logs: &mut Logs) -> Result<()> {
         let storage = &*self.env.storage;
         let witness = read_witness(storage);
         for ((number, replayed), after) in logs.replayed.iter_mut().zip(&logs.afters) {
@@ -97,19 +102,28 @@ impl Parts {
         Ok(())
     }
 
-    fn create_log(&self, files: &mut Files<'_>, changes: &mut Vec<Change>) -> Result<Log> {
+    fn create_log(
+        &self,
+        files: &mut RecoveryFiles<'_>,
+        changes: &mut Vec<ManifestChange>,
+    ) -> Result<LogWriter> {
         let storage = &*self.env.storage;
         let (uid, store_id) = (self.env.random.u64(), files.store.live().store_id);
         let (number, bytes) = (files.next_number(storage)?, self.budget.log_bytes_min);
-        let log = Log::create(storage, &LogIdentity { number, path: 0, uid, store_id, bytes })?;
+        let log = LogWriter::create(storage, &LogIdentity { number, path: 0, uid, store_id, bytes })?;
         storage.sync_directory()?;
-        changes.push(Change::Log { number, path: 0, uid, bytes });
+        changes.push(ManifestChange::Log { number, path: 0, uid, bytes });
         Ok(log)
     }
 
     /// Appends one edit if there are changes. The edit goes to a new manifest if the old one has no room or
     /// has an older format version.
-    fn append_changes(&self, files: &mut Files<'_>, changes: &[Change], bytes_min: u64) -> Result<()> {
+    fn append_changes(
+        &self,
+        files: &mut RecoveryFiles<'_>,
+        changes: &[ManifestChange],
+        bytes_min: u64,
+    ) -> Result<()> {
         if changes.is_empty() && !files.manifest.is_older() {
             return Ok(());
         }
@@ -141,9 +155,9 @@ impl Parts {
     }
 
     /// The state from which the writer resumes.
-    fn resumed(&self, log: Log, logs: &mut Logs, state: &State) -> Result<Resumed> {
+    fn resumed(&self, log: LogWriter, logs: &mut Logs, state: &ManifestState) -> Result<Resumed> {
         let (generation, inserter, numbers) = match logs.last.take() {
-            Some(Filled { generation, inserter, logs, .. }) => (generation, inserter, logs),
+            Some(RefilledGeneration { generation, inserter, logs, .. }) => (generation, inserter, logs),
             None => {
                 let bytes = self.budget.generation_bytes as usize;
                 let region = self.env.memory.region_for("a memtable generation", bytes)?;
@@ -153,7 +167,7 @@ impl Parts {
         };
         let sealed = logs.generations.iter().map(|(generation, numbers, last_sequence)| {
             let logs = ended(numbers, &logs.replayed, state);
-            Arc::new(Sealed {
+            Arc::new(SealedGeneration {
                 generation: Arc::clone(generation),
                 logs,
                 last_sequence: *last_sequence,
@@ -161,7 +175,7 @@ impl Parts {
             })
         });
         Ok(Resumed {
-            spare: Spare { log, generation, inserter },
+            active: MemtableAndLog { log, generation, inserter },
             logs: ended(&numbers, &logs.replayed, state),
             last_sequence: logs.last_sequence,
             sealed: sealed.collect(),
@@ -170,7 +184,7 @@ impl Parts {
 }
 
 /// Edits that record the ends of logs still needed and remove the others.
-fn changes_of_ended(logs: &Logs, state: &State) -> Vec<Change> {
+fn changes_of_ended(logs: &Logs, state: &ManifestState) -> Vec<ManifestChange> {
     let mut changes = Vec::new();
     for (number, replayed) in &logs.replayed {
         let mut kept = logs.generations.iter().map(|(_, numbers, _)| numbers);
@@ -179,17 +193,17 @@ fn changes_of_ended(logs: &Logs, state: &State) -> Vec<Change> {
             || kept.any(|numbers| numbers.contains(number))
             || last.any(|numbers| numbers.contains(number));
         if !is_kept {
-            changes.push(Change::LogRemoved { number: *number });
-        } else if state.logs.get(number).is_some_and(|log| log.promise.is_none()) {
-            changes.push(Change::LogPromised { number: *number, end: replayed.end });
+            changes.push(ManifestChange::LogRemoved { number: *number });
+        } else if state.logs.get(number).is_some_and(|log| log.recorded_end.is_none()) {
+            changes.push(ManifestChange::LogPromised { number: *number, end: replayed.end });
         }
     }
-    changes.extend(logs.forgotten.iter().map(|number| Change::LogRemoved { number: *number }));
+    changes.extend(logs.forgotten.iter().map(|number| ManifestChange::LogRemoved { number: *number }));
     changes
 }
 
 /// Those of the numbered logs that have ended.
-fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &State) -> Vec<Arc<SealedLog>> {
+fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &ManifestState) -> Vec<Arc<SealedLog>> {
     let ended = numbers.iter().filter_map(|number| {
         let (_, replayed) = replayed.iter().find(|(one, _)| one == number)?;
         let log = state.logs.get(number)?;
@@ -200,7 +214,7 @@ fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &State) -> Vec<Ar
             end: replayed.end,
             bytes: log.bytes,
             is_durable,
-            is_promised: AtomicBool::new(true),
+            has_recorded_end: AtomicBool::new(true),
         }))
     });
     ended.collect()
@@ -209,7 +223,7 @@ fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &State) -> Vec<Ar
 /// Removes our files that the manifest does not name: leftovers of work that a crash cut short.
 pub(in crate::engine) fn remove_orphans(
     storage: &dyn Storage,
-    state: &State,
+    state: &ManifestState,
     manifest: FileName,
     entries: &[FileName],
 ) {

@@ -7,18 +7,18 @@ use crate::engine::background::flush_work::FlushWork;
 use crate::engine::background::merge_work::MergeWork;
 use crate::engine::background::quiet::Whose;
 use crate::engine::background::workers::spawn;
-use crate::engine::options::Mode;
+use crate::engine::options::OpenMode;
 use crate::engine::publish::Publisher;
 use crate::engine::publish::files::StoreFiles;
 use crate::engine::reads::worker::ReadsWork;
-use crate::engine::store::{Held, Store};
+use crate::engine::store::{Store, StoreLayer};
 
 /// Starts the workers of a store; a read-only store starts only the reads worker.
 pub(super) fn start(store: &Arc<Store>) -> Result<()> {
-    let scheduler = || Held::<Scheduler>::new(store);
+    let scheduler = || StoreLayer::<Scheduler>::new(store);
     store.blocks.limit_reads(store.settings.reads_in_flight);
     spawn(scheduler(), Arc::clone(&store.blocks), "trine-reads", ReadsWork::default())?;
-    if store.mode == Mode::ReadOnly {
+    if store.mode == OpenMode::ReadOnly {
         store.quiet.lend_for_good(Whose::Merges);
         if store.is_in_one_generation() {
             store.quiet.lend_for_good(Whose::Flushes);
@@ -29,7 +29,7 @@ pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     store.measure_pressure();
     spawn(scheduler(), scheduler(), "trine-flush", FlushWork::default())?;
     for _ in 0..store.settings.background_threads.saturating_sub(1).max(1) {
-        let files = Arc::new(StoreFiles(Held::<Publisher>::new(store)));
+        let files = Arc::new(StoreFiles(StoreLayer::<Publisher>::new(store)));
         spawn(scheduler(), scheduler(), "trine-merge", MergeWork::new(files))?;
     }
     Ok(())

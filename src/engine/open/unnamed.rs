@@ -15,13 +15,13 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
 use crate::format::frames::{Expected, FRAMED_BYTES_MAX, scan};
 use crate::format::header::FileHeader;
-use crate::format::manifest::State;
-use crate::io::storage::{Entry, Storage, read_whole};
+use crate::format::manifest::ManifestState;
+use crate::io::storage::{DirectoryEntry, Storage, read_whole};
 
 /// The manifest's state, and the files found beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside<'s> {
-    pub(crate) state: &'s State,
+    pub(crate) state: &'s ManifestState,
     pub(crate) store_id: u128,
     pub(crate) files: &'s [FileName],
 }
@@ -60,7 +60,9 @@ impl Beside<'_> {
 /// The storage's errors.
 pub(crate) fn files(storage: &dyn Storage) -> Result<Vec<FileName>> {
     let entries = storage.list()?.into_iter();
-    Ok(entries.filter_map(|entry| if let Entry::Ours(file) = entry { Some(file) } else { None }).collect())
+    Ok(entries
+        .filter_map(|entry| if let DirectoryEntry::Ours(file) = entry { Some(file) } else { None })
+        .collect())
 }
 
 /// The first sequence number in the log's records.
@@ -69,7 +71,7 @@ fn first_write(storage: &dyn Storage, file: FileName, store_id: u128) -> Option<
     let bytes = read_whole(storage, file, length).ok()?;
     let header = FileHeader::decode(file, &bytes, FileKind::Log).ok()?;
     let boot_id = storage.boot_id();
-    let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id };
+    let expected = Expected { file, header, bytes: length, recorded_end: None, witness: None, boot_id };
     let found = scan(&expected, &bytes).ok().filter(|_| header.store_id == store_id)?;
     found.records().next().map(|record| record.sequence)
 }
@@ -77,16 +79,16 @@ fn first_write(storage: &dyn Storage, file: FileName, store_id: u128) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::manifest::Change;
+    use crate::format::manifest::ManifestChange;
     use crate::wal::memory::MemoryStorage;
-    use crate::wal::{Log, LogIdentity};
+    use crate::wal::{LogIdentity, LogWriter};
 
     const STORE_ID: u128 = 77;
 
     /// Creates a log of a store, with one record if `first` is given.
     fn log(storage: &dyn Storage, number: u64, store_id: u128, first: Option<Sequence>) -> FileName {
         let identity = LogIdentity { number, path: 0, uid: number, store_id, bytes: 16 << 10 };
-        let mut log = Log::create(storage, &identity).expect("room");
+        let mut log = LogWriter::create(storage, &identity).expect("room");
         if let Some(first) = first {
             let (at, mut out) = (log.tail().bytes, Vec::new());
             log.frame(first, b"not looked at", &mut out);
@@ -95,7 +97,7 @@ mod tests {
         log.file()
     }
 
-    fn later(storage: &dyn Storage, state: &State, files: &[FileName], last: Sequence) -> Vec<u64> {
+    fn later(storage: &dyn Storage, state: &ManifestState, files: &[FileName], last: Sequence) -> Vec<u64> {
         let later = Beside { state, store_id: STORE_ID, files }.later_logs(storage, last);
         later.iter().map(|file| file.number).collect()
     }
@@ -105,8 +107,10 @@ mod tests {
     #[test]
     fn later_logs_are_told() {
         let storage = MemoryStorage::new(5);
-        let mut state = State::default();
-        state.apply_edit(&[Change::Log { number: 5, path: 0, uid: 5, bytes: 16 << 10 }]).expect("consistent");
+        let mut state = ManifestState::default();
+        state
+            .apply_edit(&[ManifestChange::Log { number: 5, path: 0, uid: 5, bytes: 16 << 10 }])
+            .expect("consistent");
         let files = [
             log(&storage, 4, STORE_ID, Some(30)),
             log(&storage, 5, STORE_ID, Some(31)),

@@ -17,30 +17,30 @@ use crate::base::error::Result;
 use crate::base::id::TreeId;
 use crate::base::reserve::Grant;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard};
-use crate::format::manifest::{Change, State};
+use crate::format::manifest::{ManifestChange, ManifestState};
 use crate::io::env::Threads;
 use crate::io::fork::{ForkByte, ForkBytes};
 use crate::levels::manifest::{ManifestFile, UNWRITTEN_EDIT_BYTES};
 use crate::levels::store::StoreFile;
 use crate::wal::made::changes_of_made;
 
-use super::keyspace::Keyspace;
+use super::keyspace::KeyspaceData;
 use super::partitions::Partitions;
 
 /// The state in the manifest, and the files that hold it.
 pub(crate) struct Catalog {
-    pub(crate) state: State,
+    pub(crate) state: ManifestState,
     pub(crate) manifest: ManifestFile,
     pub(crate) store_file: StoreFile,
     /// First id not given out; ids below the state's own counter are reserved. Ids of partitions are not
     /// reserved: the state's counter is their next id.
     pub(crate) next_keyspace: u32,
     /// Partitions that are in the state, and not in the manifest yet.
-    pub(in crate::engine) unwritten: Vec<Arc<Keyspace>>,
+    pub(in crate::engine) unwritten: Vec<Arc<KeyspaceData>>,
     /// The memory of the catalog.
     pub(in crate::engine) grant: Grant,
     /// Changes since the state was copied for a new manifest, while that manifest is written.
-    pub(in crate::engine) since_copy: Option<Vec<Change>>,
+    pub(in crate::engine) since_copy: Option<Vec<ManifestChange>>,
 }
 
 /// Approximate memory of a keyspace or partition, and of a table, in all parts of the store together, in
@@ -59,9 +59,9 @@ const _: () = assert!(UNWRITTEN_MAX * 11 + UNWRITTEN_BYTES_MAX + 64 <= UNWRITTEN
 impl Catalog {
     /// The catalog as an opening found it.
     pub(in crate::engine) fn new(
-        mut state: State,
+        mut state: ManifestState,
         (manifest, store_file): (ManifestFile, StoreFile),
-        unwritten: Vec<Arc<Keyspace>>,
+        unwritten: Vec<Arc<KeyspaceData>>,
         grant: Grant,
     ) -> Catalog {
         state.next_partition = state.next_partition.max(1);
@@ -73,13 +73,16 @@ impl Catalog {
     }
 
     /// The changes that add the unwritten partitions to the manifest.
-    pub(in crate::engine) fn unwritten_changes(&self) -> Vec<Change> {
+    pub(in crate::engine) fn unwritten_changes(&self) -> Vec<ManifestChange> {
         let made = self.unwritten.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
         changes_of_made(self.state.next_keyspace, made)
     }
 
     /// An edit as the manifest stores it: it begins with the unwritten partitions.
-    pub(in crate::engine) fn with_unwritten<'c>(&self, changes: &'c [Change]) -> Cow<'c, [Change]> {
+    pub(in crate::engine) fn with_unwritten<'c>(
+        &self,
+        changes: &'c [ManifestChange],
+    ) -> Cow<'c, [ManifestChange]> {
         if self.unwritten.is_empty() {
             return Cow::Borrowed(changes);
         }
@@ -112,7 +115,7 @@ impl Catalog {
     }
 
     /// The state, unless the manifest has an older format without the change that removes a whole table.
-    pub(in crate::engine) fn whole_tables(&self) -> Option<&State> {
+    pub(in crate::engine) fn whole_tables(&self) -> Option<&ManifestState> {
         (!self.manifest.is_older()).then_some(&self.state)
     }
 
@@ -125,9 +128,9 @@ impl Catalog {
 pub(crate) struct CatalogCell {
     free: Mutex<Option<Box<Catalog>>>,
     freed: Event,
-    pub(in crate::engine) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
+    pub(in crate::engine) keyspaces: Mutex<BTreeMap<String, Arc<KeyspaceData>>>,
     /// Keyspaces and partitions that have a tree: background work looks up each tree.
-    pub(in crate::engine) by_tree: Mutex<BTreeMap<TreeId, Arc<Keyspace>>>,
+    pub(in crate::engine) by_tree: Mutex<BTreeMap<TreeId, Arc<KeyspaceData>>>,
     /// Bytes for the states of keyspaces, and the state of stand-ins.
     pub(in crate::engine) states: ForkBytes,
     pub(in crate::engine) stand_in: ForkByte,
@@ -141,12 +144,12 @@ pub(crate) struct CatalogCell {
 }
 
 /// The catalog, taken out of its cell; the drop puts it back.
-pub(crate) struct Taken<'c> {
+pub(crate) struct CatalogGuard<'c> {
     cell: &'c CatalogCell,
     catalog: Option<Box<Catalog>>,
 }
 
-impl std::ops::Deref for Taken<'_> {
+impl std::ops::Deref for CatalogGuard<'_> {
     type Target = Catalog;
 
     fn deref(&self) -> &Catalog {
@@ -154,13 +157,13 @@ impl std::ops::Deref for Taken<'_> {
     }
 }
 
-impl std::ops::DerefMut for Taken<'_> {
+impl std::ops::DerefMut for CatalogGuard<'_> {
     fn deref_mut(&mut self) -> &mut Catalog {
         self.catalog.as_mut().expect("taken until dropped")
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for CatalogGuard<'_> {
     fn drop(&mut self) {
         let catalog = self.catalog.take();
         *self.cell.free.lock() = catalog;
@@ -169,7 +172,7 @@ impl Drop for Taken<'_> {
 }
 
 /// Lengths of the logs together.
-pub(in crate::engine) fn log_bytes(state: &State) -> u64 {
+pub(in crate::engine) fn log_bytes(state: &ManifestState) -> u64 {
     state.logs.values().map(|log| log.bytes).sum()
 }
 
@@ -181,7 +184,7 @@ impl CatalogCell {
     /// `Io` if there is no memory for a state.
     pub(crate) fn new(
         catalog: Catalog,
-        (keyspaces, states): (Vec<Arc<Keyspace>>, ForkBytes),
+        (keyspaces, states): (Vec<Arc<KeyspaceData>>, ForkBytes),
         next_file: u64,
     ) -> Result<CatalogCell> {
         let reserved = catalog.store_file.live().next_file_number;
@@ -190,7 +193,7 @@ impl CatalogCell {
         let by_tree = whole.chain(partitions).map(|one| (one.tree, one)).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         Ok(CatalogCell {
-            stand_in: Keyspace::state_of_stand_ins(&states)?,
+            stand_in: KeyspaceData::state_of_stand_ins(&states)?,
             states,
             free: Mutex::new(Some(Box::new(catalog))),
             freed: Event::new(),
@@ -203,17 +206,17 @@ impl CatalogCell {
         })
     }
 
-    pub(crate) fn take(&self, threads: &dyn Threads) -> Taken<'_> {
+    pub(crate) fn take(&self, threads: &dyn Threads) -> CatalogGuard<'_> {
         loop {
             let seen = self.freed.seen();
             if let Some(catalog) = self.free.lock().take() {
-                return Taken { cell: self, catalog: Some(catalog) };
+                return CatalogGuard { cell: self, catalog: Some(catalog) };
             }
             threads.wait(&self.freed, seen, None);
         }
     }
 
-    pub(in crate::engine) fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Keyspace>>> {
+    pub(in crate::engine) fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<KeyspaceData>>> {
         self.keyspaces.lock()
     }
 }

@@ -9,11 +9,11 @@ use crate::base::id::{KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::place::NodeId;
 use crate::base::sync::Arc;
 use crate::format::manifest::state::Partition;
-use crate::format::manifest::{Change, Slice, State};
-use crate::levels::names;
-use crate::levels::version::{self, Placed, Spot};
+use crate::format::manifest::{ManifestChange, ManifestState, Slice};
+use crate::levels::names::NameChange;
+use crate::levels::version::{Placed, Spot, VersionChange};
 use crate::memtable::Generation;
-use crate::table::{Table, TableSummary};
+use crate::table::{TableReader, TableSummary};
 
 /// File number and slice.
 pub(crate) type TableName = (u64, u32);
@@ -21,11 +21,11 @@ pub(crate) type TableName = (u64, u32);
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Edit<'e> {
-    changes: Vec<Change>,
+    changes: Vec<ManifestChange>,
     /// The slices that the changes add, opened.
-    opened: Vec<Arc<Table>>,
+    opened: Vec<Arc<TableReader>>,
     /// Slices of the same files that the changes do not add.
-    left_out: Vec<Arc<Table>>,
+    left_out: Vec<Arc<TableReader>>,
     /// Generations whose items the new version holds.
     flushed: &'e [Arc<Generation>],
 }
@@ -41,8 +41,8 @@ pub(in crate::engine) struct Origin {
 
 impl<'e> Edit<'e> {
     /// Changes that add no slice.
-    pub(in crate::engine) fn of(changes: Vec<Change>) -> Edit<'e> {
-        let adds = |change: &Change| matches!(change, Change::Slice { .. });
+    pub(in crate::engine) fn of(changes: Vec<ManifestChange>) -> Edit<'e> {
+        let adds = |change: &ManifestChange| matches!(change, ManifestChange::Slice { .. });
         assert!(!changes.iter().any(adds), "slices are added with their tables");
         Edit { changes, ..Edit::default() }
     }
@@ -54,15 +54,19 @@ impl<'e> Edit<'e> {
         sequence: Sequence,
         logs: impl IntoIterator<Item = u64>,
     ) -> Edit<'e> {
-        let mut changes = vec![Change::Flushed { sequence }];
-        changes.extend(logs.into_iter().map(|number| Change::LogRemoved { number }));
+        let mut changes = vec![ManifestChange::Flushed { sequence }];
+        changes.extend(logs.into_iter().map(|number| ManifestChange::LogRemoved { number }));
         Edit { changes, flushed, ..Edit::default() }
     }
 
     /// Adds slices of a new table, each to a run of its tree.
-    pub(in crate::engine) fn add(&mut self, summary: &TableSummary, slices: Vec<(Arc<Table>, Spot, Origin)>) {
+    pub(in crate::engine) fn add(
+        &mut self,
+        summary: &TableSummary,
+        slices: Vec<(Arc<TableReader>, Spot, Origin)>,
+    ) {
         let file = summary.identity.file;
-        self.changes.push(Change::Table {
+        self.changes.push(ManifestChange::Table {
             number: file.number,
             path: file.path,
             uid: summary.identity.uid,
@@ -81,18 +85,18 @@ impl<'e> Edit<'e> {
                 tombstones_dense,
             };
             let (table, index) = placed.name();
-            self.changes.push(Change::Slice { table, index, slice: placed.slice(spot) });
+            self.changes.push(ManifestChange::Slice { table, index, slice: placed.slice(spot) });
             self.opened.push(placed.table);
         }
     }
 
     /// Leaves out a slice of an added table.
-    pub(in crate::engine) fn leave_out(&mut self, table: &Arc<Table>) {
+    pub(in crate::engine) fn leave_out(&mut self, table: &Arc<TableReader>) {
         self.left_out.push(Arc::clone(table));
     }
 
     /// Slices of added tables that the edit leaves out.
-    pub(in crate::engine) fn left_out(&self) -> &[Arc<Table>] {
+    pub(in crate::engine) fn left_out(&self) -> &[Arc<TableReader>] {
         &self.left_out
     }
 
@@ -101,7 +105,7 @@ impl<'e> Edit<'e> {
     /// table.
     pub(in crate::engine) fn remove(
         &mut self,
-        whole: Option<&State>,
+        whole: Option<&ManifestState>,
         names: impl IntoIterator<Item = TableName>,
     ) {
         let mut by_table: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -111,9 +115,9 @@ impl<'e> Edit<'e> {
         for (table, indexes) in by_table {
             let left = whole.and_then(|state| state.tables.get(&table)).map_or(0, |table| table.slices.len());
             if indexes.len() > 1 && indexes.len() == left {
-                self.changes.push(Change::TableRemoved { number: table });
+                self.changes.push(ManifestChange::TableRemoved { number: table });
             } else {
-                let removed = indexes.into_iter().map(|index| Change::SliceRemoved { table, index });
+                let removed = indexes.into_iter().map(|index| ManifestChange::SliceRemoved { table, index });
                 self.changes.extend(removed);
             }
         }
@@ -122,16 +126,16 @@ impl<'e> Edit<'e> {
     /// Moves a slice to another run of its tree.
     pub(in crate::engine) fn relocate(&mut self, (table, index): TableName, spot: Spot) {
         let level = u8::try_from(spot.level).expect("a level fits a byte");
-        self.changes.push(Change::SliceMoved { table, index, level, run: spot.run });
+        self.changes.push(ManifestChange::SliceMoved { table, index, level, run: spot.run });
     }
 
     /// The changes for the manifest.
-    pub(in crate::engine) fn changes(&self) -> &[Change] {
+    pub(in crate::engine) fn changes(&self) -> &[ManifestChange] {
         &self.changes
     }
 
     /// Tables that the edit adds.
-    pub(in crate::engine) fn opened(&self) -> &[Arc<Table>] {
+    pub(in crate::engine) fn opened(&self) -> &[Arc<TableReader>] {
         &self.opened
     }
 
@@ -140,7 +144,7 @@ impl<'e> Edit<'e> {
     }
 
     /// The changes of the version, from the state before the edit.
-    pub(in crate::engine) fn version_changes(&self, before: &State) -> Vec<version::Change> {
+    pub(in crate::engine) fn version_changes(&self, before: &ManifestState) -> Vec<VersionChange> {
         let tree =
             |partition: PartitionId| TreeId { keyspace: before.partitions[&partition].keyspace, partition };
         let found = |slice: &Slice| {
@@ -149,64 +153,64 @@ impl<'e> Edit<'e> {
         };
         let find = |table: u64, index: u32| found(&before.tables[&table].slices[&index]);
         let has_names = |keyspace: KeyspaceId| before.is_divided_by_keys(keyspace);
-        let named = version::Change::Name;
+        let named = VersionChange::Name;
         let (mut changes, mut opened) = (Vec::new(), self.opened.iter());
         for change in &self.changes {
             match change {
-                Change::PartitionRule { keyspace, rule } if rule.is_by_key() => {
-                    changes.push(named(names::Change::Divide(*keyspace)));
+                ManifestChange::PartitionRule { keyspace, rule } if rule.is_by_key() => {
+                    changes.push(named(NameChange::Divide(*keyspace)));
                 }
-                Change::Partition { id, keyspace, name } => {
-                    changes.push(version::Change::AddTree(TreeId { keyspace: *keyspace, partition: *id }));
+                ManifestChange::Partition { id, keyspace, name } => {
+                    changes.push(VersionChange::AddTree(TreeId { keyspace: *keyspace, partition: *id }));
                     if has_names(*keyspace) {
-                        changes.push(named(names::Change::Add(*keyspace, name.clone(), *id)));
+                        changes.push(named(NameChange::Add(*keyspace, name.clone(), *id)));
                     }
                 }
-                Change::DropKeyspace { id } => {
+                ManifestChange::DropKeyspace { id } => {
                     let dropped = before.partitions_of(*id);
-                    changes.extend(dropped.map(|partition| version::Change::DropTree(tree(partition))));
+                    changes.extend(dropped.map(|partition| VersionChange::DropTree(tree(partition))));
                     if has_names(*id) {
-                        changes.push(named(names::Change::Forget(*id)));
+                        changes.push(named(NameChange::Forget(*id)));
                     }
                 }
-                Change::DropPartition { id } => {
-                    changes.push(version::Change::DropTree(tree(*id)));
+                ManifestChange::DropPartition { id } => {
+                    changes.push(VersionChange::DropTree(tree(*id)));
                     let Partition { keyspace, name } = &before.partitions[id];
                     if has_names(*keyspace) {
-                        changes.push(named(names::Change::Remove(*keyspace, name.clone())));
+                        changes.push(named(NameChange::Remove(*keyspace, name.clone())));
                     }
                 }
-                Change::Slice { table, index, slice } => {
+                ManifestChange::Slice { table, index, slice } => {
                     let (spot, placed) = Placed::of(slice, opened.next().expect("one a slice"));
                     assert_eq!(placed.name(), (*table, *index), "they are in the order of the changes");
-                    changes.push(version::Change::Add { spot, placed });
+                    changes.push(VersionChange::Add { spot, placed });
                 }
-                Change::SliceMoved { table, index, level, run } => {
+                ManifestChange::SliceMoved { table, index, level, run } => {
                     let spot = Spot { level: usize::from(*level), run: *run };
                     let ((tree, node), name) = (find(*table, *index), (*table, *index));
-                    changes.push(version::Change::Move { tree, name, node, spot });
+                    changes.push(VersionChange::Move { tree, name, node, spot });
                 }
-                Change::TableRemoved { number } => {
+                ManifestChange::TableRemoved { number } => {
                     for (index, slice) in &before.tables[number].slices {
                         let ((tree, node), name) = (found(slice), (*number, *index));
-                        changes.push(version::Change::Remove { tree, name, node });
+                        changes.push(VersionChange::Remove { tree, name, node });
                     }
                 }
-                Change::SliceRemoved { table, index } => {
+                ManifestChange::SliceRemoved { table, index } => {
                     let ((tree, node), name) = (find(*table, *index), (*table, *index));
-                    changes.push(version::Change::Remove { tree, name, node });
+                    changes.push(VersionChange::Remove { tree, name, node });
                 }
                 // The version holds neither settings nor logs, and only the slices of a table.
-                Change::Keyspace { .. }
-                | Change::KeyspaceSettings { .. }
-                | Change::PartitionRule { .. }
-                | Change::RetainFrom { .. }
-                | Change::Log { .. }
-                | Change::LogPromised { .. }
-                | Change::LogRemoved { .. }
-                | Change::Table { .. }
-                | Change::Ids { .. }
-                | Change::Flushed { .. } => {}
+                ManifestChange::Keyspace { .. }
+                | ManifestChange::KeyspaceSettings { .. }
+                | ManifestChange::PartitionRule { .. }
+                | ManifestChange::RetainFrom { .. }
+                | ManifestChange::Log { .. }
+                | ManifestChange::LogPromised { .. }
+                | ManifestChange::LogRemoved { .. }
+                | ManifestChange::Table { .. }
+                | ManifestChange::Ids { .. }
+                | ManifestChange::Flushed { .. } => {}
             }
         }
         changes

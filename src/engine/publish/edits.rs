@@ -11,17 +11,17 @@ use crate::base::id::{FileKind, FileName, TreeId};
 use crate::base::place::NodeId;
 use crate::base::sync::{Arc, Ordering};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
-use crate::format::manifest::{Change, State, edit_bytes};
+use crate::format::manifest::{ManifestChange, ManifestState, edit_bytes};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
-use crate::levels::version::{self, Placed, Tree};
-use crate::table::Table;
+use crate::levels::version::{Placed, Spot, Tree, Version, VersionChange};
+use crate::table::TableReader;
 use crate::wal::made::changes_of_made;
 use crate::write::writer::Ends;
 
 use super::Publisher;
 use super::catalog::Catalog;
 use super::edit::{Edit, TableName};
-use super::keyspace::Keyspace;
+use super::keyspace::KeyspaceData;
 
 impl Publisher {
     /// Makes an edit durable, then visible.
@@ -52,7 +52,7 @@ impl Publisher {
 
     /// Makes partitions that the next edit adds to the manifest. Until then the records with their items make
     /// them.
-    pub(in crate::engine) fn make_unwritten(&self, catalog: &mut Catalog, made: &[Arc<Keyspace>]) {
+    pub(in crate::engine) fn make_unwritten(&self, catalog: &mut Catalog, made: &[Arc<KeyspaceData>]) {
         let named = made.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
         let changes = changes_of_made(catalog.state.next_keyspace, named);
         let edit = Edit::of(changes);
@@ -65,7 +65,7 @@ impl Publisher {
     }
 
     /// Makes an edit visible that the state has already.
-    fn publish(&self, catalog: &Catalog, edit: &Edit<'_>, version_changes: Vec<version::Change>) {
+    fn publish(&self, catalog: &Catalog, edit: &Edit<'_>, version_changes: Vec<VersionChange>) {
         if version_changes.is_empty() && edit.flushed().is_empty() {
             return;
         }
@@ -73,7 +73,7 @@ impl Publisher {
             let pin = self.epoch.pin();
             Arc::clone(&self.views.load(&pin).get().version)
         };
-        let touched: BTreeSet<TreeId> = version_changes.iter().filter_map(version::Change::tree).collect();
+        let touched: BTreeSet<TreeId> = version_changes.iter().filter_map(VersionChange::tree).collect();
         let lost = lost_tables(&before, &version_changes);
         let after = Arc::new(before.after(version_changes));
         debug_assert!(touched.iter().all(|tree| agrees(&catalog.state, &after, *tree)), "edits tell all");
@@ -99,12 +99,14 @@ impl Publisher {
 
     /// Rewrites the manifest if it has no room or is mostly history. Where the disk has no room for a new
     /// manifest, an edit that may free space goes into the room that the old one reserves for such edits.
-    fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+    fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[ManifestChange]) -> Result<()> {
         let whole = catalog.with_unwritten(changes);
         if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(&whole) {
             let rewritten = self.rewrite_manifest(catalog, changes);
             match rewritten {
-                Err(Error::Full { .. }) if !changes.is_empty() && changes.iter().all(Change::frees) => {
+                Err(Error::Full { .. })
+                    if !changes.is_empty() && changes.iter().all(ManifestChange::frees) =>
+                {
                     return match catalog.manifest.has_reserved_room(&whole) {
                         true => Ok(()),
                         false => rewritten,
@@ -124,28 +126,30 @@ impl Publisher {
     /// logs, if it has room, and drops a log that was not used. This rules out a log that is an older copy of
     /// itself, and a misplaced block that replaces the last record together with the data that confirms it. A
     /// slot of the log and the manifest's other slot record the ends too.
-    pub(in crate::engine) fn vouch_for_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
+    pub(in crate::engine) fn record_log_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
         let storage = &*self.env.storage;
         if let Some((file, offset, page)) = &ends.slot {
             storage.write(*file, *offset, page)?;
         }
         let is_news = |(file, end): &&(FileName, FramePoint)| {
             let log = catalog.state.logs.get(&file.number);
-            end.bytes > RECORDS_FROM && log.is_some_and(|log| log.promise.is_none())
+            end.bytes > RECORDS_FROM && log.is_some_and(|log| log.recorded_end.is_none())
         };
-        let promised =
-            |(file, end): &(FileName, FramePoint)| Change::LogPromised { number: file.number, end: *end };
-        let mut changes: Vec<Change> = ends.logs.iter().filter(is_news).map(promised).collect();
-        changes.extend(ends.standby.map(|log| Change::LogRemoved { number: log.number }));
+        let recorded = |(file, end): &(FileName, FramePoint)| ManifestChange::LogPromised {
+            number: file.number,
+            end: *end,
+        };
+        let mut changes: Vec<ManifestChange> = ends.logs.iter().filter(is_news).map(recorded).collect();
+        changes.extend(ends.standby.map(|log| ManifestChange::LogRemoved { number: log.number }));
         if !changes.is_empty() && catalog.manifest.has_room(&changes) {
             catalog.state.apply_edit(&changes).expect("edits are made from the state they change");
             self.append(catalog, &changes)?;
             ends.standby.into_iter().for_each(|log| self.remove_quietly(log));
         }
-        catalog.manifest.vouch_again(storage)
+        catalog.manifest.record_end_again(storage)
     }
 
-    fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+    fn append(&self, catalog: &mut Catalog, changes: &[ManifestChange]) -> Result<()> {
         let appended = catalog.manifest.append(&*self.env.storage, changes);
         match &appended {
             Ok(()) => self.note_appended(catalog, changes),
@@ -156,7 +160,7 @@ impl Publisher {
         appended
     }
 
-    fn note_appended(&self, catalog: &mut Catalog, changes: &[Change]) {
+    fn note_appended(&self, catalog: &mut Catalog, changes: &[ManifestChange]) {
         if let Some(since_copy) = &mut catalog.since_copy {
             since_copy.extend_from_slice(changes);
         } else if catalog.manifest.wants_rewrite(&catalog.state) {
@@ -192,7 +196,7 @@ impl Publisher {
     pub(in crate::engine) fn rewrite_manifest(
         &self,
         catalog: &mut Catalog,
-        changes: &[Change],
+        changes: &[ManifestChange],
     ) -> Result<()> {
         let bytes_min = self.settings.manifest_bytes.max(4 * edit_bytes(changes));
         let mut identity = self.next_manifest(catalog, bytes_min)?;
@@ -279,7 +283,7 @@ impl Publisher {
 }
 
 /// Whether the version agrees with the manifest about a tree.
-fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
+fn agrees(state: &ManifestState, version: &Version, tree: TreeId) -> bool {
     let has_partition = state.partitions.contains_key(&tree.partition);
     let named: BTreeSet<(u64, u32, u64, u64)> = state
         .slices(tree.partition)
@@ -287,7 +291,7 @@ fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
         .collect();
     let Some(tree) = version.tree(tree) else { return !has_partition && named.is_empty() };
     let there = || {
-        let name = |(spot, placed): (version::Spot, &Placed)| {
+        let name = |(spot, placed): (Spot, &Placed)| {
             let (table, index) = placed.name();
             (table, index, spot.level as u64, spot.run)
         };
@@ -299,15 +303,15 @@ fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
 }
 
 /// The tables that leave their trees.
-fn lost_tables(before: &version::Version, changes: &[version::Change]) -> Vec<Arc<Table>> {
+fn lost_tables(before: &Version, changes: &[VersionChange]) -> Vec<Arc<TableReader>> {
     let mut names: BTreeMap<TreeId, BTreeMap<TableName, NodeId>> = BTreeMap::new();
     let mut lost: Vec<&Placed> = Vec::new();
     for change in changes {
         match change {
-            version::Change::Remove { tree, name, node } => {
+            VersionChange::Remove { tree, name, node } => {
                 names.entry(*tree).or_default().insert(*name, *node);
             }
-            version::Change::DropTree(tree) => {
+            VersionChange::DropTree(tree) => {
                 lost.extend(before.tree(*tree).into_iter().flat_map(Tree::tables).map(|(_, placed)| placed));
             }
             _ => {}

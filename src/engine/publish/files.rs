@@ -6,10 +6,10 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, Ordering, Weak};
 use crate::compact::job::NewFiles;
-use crate::format::manifest::Change;
+use crate::format::manifest::ManifestChange;
 use crate::memtable::{self, Generation};
 use crate::table::TableIdentity;
-use crate::wal::{Log, LogIdentity};
+use crate::wal::{LogIdentity, LogWriter};
 
 use super::Publisher;
 use super::catalog::Catalog;
@@ -77,18 +77,18 @@ impl Publisher {
 
     /// Makes a log, durable and named by the manifest, out of `old` if there is one. On failure neither file
     /// is left.
-    pub(in crate::engine) fn make_log(&self, old: Option<FileName>, bytes: u64) -> Result<Log> {
+    pub(in crate::engine) fn make_log(&self, old: Option<FileName>, bytes: u64) -> Result<LogWriter> {
         let storage = &*self.env.storage;
         let number = self.next_file().inspect_err(|_| self.remove_unnamed(old))?;
         let identity =
             LogIdentity { number, path: 0, uid: self.env.random.u64(), store_id: self.store_id, bytes };
         let made = match old {
-            Some(old) => Log::recycle(storage, old, &identity),
-            None => Log::create(storage, &identity),
+            Some(old) => LogWriter::recycle(storage, old, &identity),
+            None => LogWriter::create(storage, &identity),
         };
         let named = made.and_then(|log| {
             self.sync_directory()?;
-            let change = Change::Log { number, path: 0, uid: identity.uid, bytes };
+            let change = ManifestChange::Log { number, path: 0, uid: identity.uid, bytes };
             self.edit(Edit::of(vec![change]))?;
             Ok(log)
         });

@@ -14,35 +14,35 @@ use crate::format::log::MadePartition;
 use crate::format::manifest::{KeyspaceKind, Settings};
 use crate::io::fork::{FORKED, ForkByte, ForkBytes};
 use crate::levels::version::Version;
-use crate::read::scan::Range;
+use crate::read::scan::ScanRange;
 use crate::write::batch::Writable;
 
-use super::bearing::{Bearing, is_adaptive};
+use super::compaction_policy::{TreeWriteStats, is_adaptive};
 use super::partitions::Partitions;
 use super::usual::Usual;
 
 /// A keyspace, or a partition of one, as its handles share it.
 #[derive(Debug)]
-pub(crate) struct Keyspace {
+pub(crate) struct KeyspaceData {
     pub(crate) id: KeyspaceId,
     /// The name of the keyspace, also for a partition.
     pub(crate) name: String,
     /// The tree that holds its items. A keyspace that is divided has no tree of its own; its `tree` has
     /// [`PartitionId::OF_KEY`] in the place of a partition.
     pub(crate) tree: TreeId,
-    part: Part,
+    part: Division,
     /// One of the values below, [`FORKED`] in a forked process.
     state: ForkByte,
     /// Partitions share the settings of their keyspace.
     settings: Arc<Mutex<KeyspaceSettings>>,
-    pub(in crate::engine) bearing: Bearing,
+    pub(in crate::engine) write_stats: TreeWriteStats,
     /// The usual length and direction of its ranges.
     pub(crate) usual: Usual,
 }
 
-/// The three kinds of [`Keyspace`].
+/// The three kinds of [`KeyspaceData`].
 #[derive(Debug)]
-enum Part {
+enum Division {
     /// A keyspace that is not divided.
     Whole,
     Divided(Box<Partitions>),
@@ -63,7 +63,7 @@ const CLOSED: u8 = 3;
 /// State of a stand-in for a keyspace that is read as of another store's snapshot.
 const OF_ANOTHER_STORE: u8 = 4;
 
-impl Keyspace {
+impl KeyspaceData {
     /// # Errors
     /// `Io` if there is no memory for its state.
     pub(crate) fn new(
@@ -71,42 +71,53 @@ impl Keyspace {
         name: String,
         settings: KeyspaceSettings,
         bytes: &ForkBytes,
-    ) -> Result<Keyspace> {
+    ) -> Result<KeyspaceData> {
         let state = bytes.byte(LIVE)?;
-        let (settings, bearing, usual) = (Arc::new(Mutex::new(settings)), Bearing::new(), Usual::new());
-        Ok(Keyspace { id, name, tree, part: Part::Whole, state, settings, bearing, usual })
+        let (settings, write_stats, usual) =
+            (Arc::new(Mutex::new(settings)), TreeWriteStats::new(), Usual::new());
+        Ok(KeyspaceData { id, name, tree, part: Division::Whole, state, settings, write_stats, usual })
     }
 
     /// A keyspace that is divided by the rule, without partitions.
     ///
     /// # Errors
-    /// As [`Keyspace::new`].
+    /// As [`KeyspaceData::new`].
     pub(crate) fn divided(
         id: KeyspaceId,
         name: String,
         (settings, rule): (KeyspaceSettings, Rule),
         bytes: &ForkBytes,
-    ) -> Result<Keyspace> {
+    ) -> Result<KeyspaceData> {
         let tree = TreeId { keyspace: id, partition: PartitionId::OF_KEY };
-        let part = Part::Divided(Box::new(Partitions::new(rule)));
-        Ok(Keyspace { part, ..Keyspace::new((id, tree), name, settings, bytes)? })
+        let part = Division::Divided(Box::new(Partitions::new(rule)));
+        Ok(KeyspaceData { part, ..KeyspaceData::new((id, tree), name, settings, bytes)? })
     }
 
-    /// A partition of this divided keyspace; it is not among [`Keyspace::partitions`] yet.
+    /// A partition of this divided keyspace; it is not among [`KeyspaceData::partitions`] yet.
     ///
     /// # Errors
-    /// As [`Keyspace::new`].
-    pub(crate) fn partition(&self, id: PartitionId, name: &[u8], bytes: &ForkBytes) -> Result<Keyspace> {
-        let (bearing, usual, settings) = (Bearing::new(), Usual::new(), Arc::clone(&self.settings));
+    /// As [`KeyspaceData::new`].
+    pub(crate) fn partition(&self, id: PartitionId, name: &[u8], bytes: &ForkBytes) -> Result<KeyspaceData> {
+        let (write_stats, usual, settings) =
+            (TreeWriteStats::new(), Usual::new(), Arc::clone(&self.settings));
         let tree = TreeId { keyspace: self.id, partition: id };
-        let part = Part::One(Partition { name: name.into(), is_unwritten: AtomicBool::new(false) });
+        let part = Division::One(Partition { name: name.into(), is_unwritten: AtomicBool::new(false) });
         let state = bytes.byte(LIVE)?;
-        Ok(Keyspace { id: self.id, name: self.name.clone(), tree, part, state, settings, bearing, usual })
+        Ok(KeyspaceData {
+            id: self.id,
+            name: self.name.clone(),
+            tree,
+            part,
+            state,
+            settings,
+            write_stats,
+            usual,
+        })
     }
 
     /// Its partitions, if it is divided.
     pub(crate) fn partitions(&self) -> Option<&Partitions> {
-        if let Part::Divided(partitions) = &self.part { Some(partitions) } else { None }
+        if let Division::Divided(partitions) = &self.part { Some(partitions) } else { None }
     }
 
     /// # Errors
@@ -210,12 +221,12 @@ impl Keyspace {
     /// The tree that has all keys of a range, as of a version. If there is none, an id that no version has;
     /// `None` if there are several.
     #[inline]
-    pub(crate) fn tree_of_range(&self, range: &Range, version: &Version) -> Option<TreeId> {
+    pub(crate) fn tree_of_range(&self, range: &ScanRange, version: &Version) -> Option<TreeId> {
         if !self.is_divided_by_keys() { Some(self.tree) } else { self.only_partition(range, version) }
     }
 
     #[inline(never)]
-    fn only_partition(&self, (start, end): &Range, version: &Version) -> Option<TreeId> {
+    fn only_partition(&self, (start, end): &ScanRange, version: &Version) -> Option<TreeId> {
         let range = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
         let of = (range, Direction::Forward);
         let Some((name, tree)) = self.next_partition(version, of, Bound::Unbounded) else {
@@ -249,12 +260,12 @@ impl Keyspace {
 
     /// Its name among the partitions of its keyspace, if it is a partition.
     pub(crate) fn partition_name(&self) -> Option<&[u8]> {
-        if let Part::One(partition) = &self.part { Some(&partition.name) } else { None }
+        if let Division::One(partition) = &self.part { Some(&partition.name) } else { None }
     }
 
     /// Records whether the manifest still lacks the partition.
     pub(in crate::engine) fn set_unwritten(&self, is_unwritten: bool) {
-        if let Part::One(partition) = &self.part {
+        if let Division::One(partition) = &self.part {
             partition.is_unwritten.store(is_unwritten, Ordering::Release);
         }
     }
@@ -262,7 +273,7 @@ impl Keyspace {
     /// The entry that begins a record with items of this partition, if the manifest may not have the
     /// partition yet.
     pub(crate) fn made(&self) -> Option<MadePartition<'_>> {
-        let Part::One(Partition { name, is_unwritten }) = &self.part else { return None };
+        let Division::One(Partition { name, is_unwritten }) = &self.part else { return None };
         is_unwritten.load(Ordering::Acquire).then_some(MadePartition { tree: self.tree, name })
     }
 
@@ -274,11 +285,12 @@ impl Keyspace {
         }
     }
 
-    /// A stand-in, every read of which returns `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
-    pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> Keyspace {
+    /// A stand-in, every read of which returns `Invalid`; `state` is from
+    /// [`KeyspaceData::state_of_stand_ins`].
+    pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> KeyspaceData {
         let (name, settings) = (self.full_name(), Arc::new(Mutex::new(self.settings())));
-        let (bearing, usual, part) = (Bearing::new(), Usual::new(), Part::Whole);
-        Keyspace { id: self.id, name, tree: self.tree, part, state, settings, bearing, usual }
+        let (write_stats, usual, part) = (TreeWriteStats::new(), Usual::new(), Division::Whole);
+        KeyspaceData { id: self.id, name, tree: self.tree, part, state, settings, write_stats, usual }
     }
 
     /// The state that all stand-ins of a store share.
@@ -346,20 +358,20 @@ impl Keyspace {
     }
 }
 
-impl Keyspace {
+impl KeyspaceData {
     /// Time until its tree is at rest and its merge policy changes; `None` if the policy stays.
     pub(in crate::engine) fn restless_for_ns(&self, now_ns: u64) -> Option<u64> {
-        if is_adaptive(&self.settings()) { self.bearing.rests_in_ns(now_ns) } else { None }
+        if is_adaptive(&self.settings()) { self.write_stats.rests_in_ns(now_ns) } else { None }
     }
 }
 
-impl Writable for Keyspace {
+impl Writable for KeyspaceData {
     fn tree(&self) -> TreeId {
         self.tree
     }
 
     fn check_live(&self) -> Result<()> {
-        Keyspace::check_live(self)
+        KeyspaceData::check_live(self)
     }
 }
 

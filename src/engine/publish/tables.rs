@@ -9,7 +9,7 @@ use crate::base::id::TreeId;
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
 use crate::levels::version::{Spot, Tree};
-use crate::table::{BuiltTable, OpenWith, Otherwise, PageBudget, PageRank, Table, load_pages};
+use crate::table::{BuiltTable, OpenWith, Otherwise, PageBudget, PageRank, TableReader, load_pages};
 
 use super::Publisher;
 use crate::engine::publish::catalog::Catalog;
@@ -26,7 +26,7 @@ pub(in crate::engine) fn pin_pages<'t>(
     trees: impl Iterator<Item = &'t Tree>,
     failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
-    let mut tables: Vec<(usize, [PageRank; 2], &Arc<Table>)> = Vec::new();
+    let mut tables: Vec<(usize, [PageRank; 2], &Arc<TableReader>)> = Vec::new();
     for tree in trees {
         tables.extend(tree.tables().map(|(level, placed)| {
             let is_last = level + 1 == tree.level_count() && level > 0;
@@ -102,11 +102,11 @@ impl Publisher {
         catalog: &Catalog,
         edit: &mut Edit<'_>,
         built: &BuiltTable,
-        place_of: impl Fn(&Table) -> (Spot, Origin),
+        place_of: impl Fn(&TableReader) -> (Spot, Origin),
     ) {
         let (live, dropped): (Vec<_>, Vec<_>) =
             built.tables.iter().partition(|table| catalog.has_tree(table.tree()));
-        let placed = |table: &Arc<Table>| {
+        let placed = |table: &Arc<TableReader>| {
             let (spot, origin) = place_of(table);
             (Arc::clone(table), spot, origin)
         };

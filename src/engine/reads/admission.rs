@@ -3,9 +3,9 @@
 //! FIFO order.
 //!
 //! A read counts from its [`Permit`] until the permit is dropped. The owner of a queued read may be polled
-//! late or never, so its turn is not left to the owner. [`Admission::begin`] begins the read in the owner's
-//! place; the reader thread calls it whenever a read has ended. Any thread may use this. There is one for the
-//! driver thread of a store and one for each `block_on`.
+//! late or never, so its turn is not left to the owner. [`ReadAdmission::begin`] begins the read in the
+//! owner's place; the reader thread calls it whenever a read has ended. Any thread may use this. There is one
+//! for the driver thread of a store and one for each `block_on`.
 //!
 //! 1. Admitted reads never exceed the limits, except that one read alone is always admitted.
 //! 2. `begin` admits the first read in the queue when there is room for it. Only reads of operations that
@@ -25,8 +25,8 @@ use crate::cache::{BlockRef, Waiter};
 const FLIGHTS_LEAST_PART: u64 = 4;
 
 /// See the module.
-pub(in crate::engine) struct Admission {
-    state: Mutex<State>,
+pub(in crate::engine) struct ReadAdmission {
+    state: Mutex<AdmissionState>,
     /// Wakes the thread that calls `begin`.
     reader: Waker,
     /// The reserve whose role `Untaken` counts towards the bytes; `None` in a `block_on`.
@@ -35,16 +35,16 @@ pub(in crate::engine) struct Admission {
 
 /// Limits, or counts, of reads in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(in crate::engine) struct Limits {
+pub(in crate::engine) struct ReadLimits {
     pub(in crate::engine) reads: u64,
     pub(in crate::engine) bytes: u64,
 }
 
 /// The result of asking for a block: the block, or a share in its read.
-pub(in crate::engine) type Begun = Result<BlockRef, Waiter>;
+pub(in crate::engine) type BlockOrWaiter = Result<BlockRef, Waiter>;
 
 /// A turn that has come.
-pub(in crate::engine) enum Turn {
+pub(in crate::engine) enum ReadTurn {
     /// The owner must begin its read now.
     Own(Permit),
     /// The read was begun in the owner's place.
@@ -52,9 +52,9 @@ pub(in crate::engine) enum Turn {
 }
 
 #[derive(Default)]
-struct State {
-    limits: Limits,
-    admitted: Limits,
+struct AdmissionState {
+    limits: ReadLimits,
+    admitted: ReadLimits,
     line: BTreeMap<Number, Waiting>,
     /// Places whose turn came and whose owners were not polled since.
     begun: BTreeMap<Number, Ready>,
@@ -78,38 +78,42 @@ struct Ready {
 }
 
 /// A place in the queue, or a read that was begun for it.
-pub(in crate::engine) struct Place {
-    admission: Arc<Admission>,
+pub(in crate::engine) struct QueuedRead {
+    admission: Arc<ReadAdmission>,
     number: Number,
 }
 
 /// The right to one read in flight, released on drop.
 pub(in crate::engine) struct Permit {
-    admission: Arc<Admission>,
+    admission: Arc<ReadAdmission>,
     bytes: u64,
 }
 
-impl State {
+impl AdmissionState {
     fn admit(&mut self, bytes: u64) {
         self.admitted.reads += 1;
         self.admitted.bytes += bytes;
     }
 }
 
-impl Admission {
+impl ReadAdmission {
     /// `reader` wakes the caller of `begin`. `reserve` grants the bytes that count besides reads in flight.
     pub(in crate::engine) fn new(
-        limits: Limits,
+        limits: ReadLimits,
         reader: Waker,
         reserve: Option<Arc<Reserve>>,
-    ) -> Arc<Admission> {
-        Arc::new(Admission { state: Mutex::new(State { limits, ..State::default() }), reader, reserve })
+    ) -> Arc<ReadAdmission> {
+        Arc::new(ReadAdmission {
+            state: Mutex::new(AdmissionState { limits, ..AdmissionState::default() }),
+            reader,
+            reserve,
+        })
     }
 
     /// One read alone always has room. Reads within a part of the limit also do, however many blocks wait for
     /// a poll: when such a read ends, the oldest of these blocks makes room for it.
-    fn has_room(&self, state: &State, bytes: u64) -> bool {
-        let Limits { reads, bytes: all } = state.admitted;
+    fn has_room(&self, state: &AdmissionState, bytes: u64) -> bool {
+        let ReadLimits { reads, bytes: all } = state.admitted;
         let untaken_bytes = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes(Role::Untaken));
         let limit = state.limits.bytes;
         let left_bytes = limit.saturating_sub(untaken_bytes).max(limit / FLIGHTS_LEAST_PART);
@@ -118,53 +122,53 @@ impl Admission {
     }
 
     /// Sets the limits; admitted reads stay admitted.
-    pub(in crate::engine) fn set_limits(&self, limits: Limits) {
+    pub(in crate::engine) fn set_limits(&self, limits: ReadLimits) {
         self.state.lock().limits = limits;
     }
 
-    pub(in crate::engine) fn limits(&self) -> Limits {
+    pub(in crate::engine) fn limits(&self) -> ReadLimits {
         self.state.lock().limits
     }
 
-    /// Admits a read of the block at once if there is room and the queue is empty. Otherwise `place` becomes
+    /// Admits a read of the block at once if there is room and the queue is empty. Otherwise `queued` becomes
     /// a place in the queue, and `waker` is woken when the read was begun. `has_begun` says that other reads
     /// of its operation were admitted.
     pub(in crate::engine) fn poll(
-        self: &Arc<Admission>,
-        place: &mut Option<Place>,
+        self: &Arc<ReadAdmission>,
+        queued: &mut Option<QueuedRead>,
         (address, has_begun): (&BlockAddress, bool),
         waker: &Waker,
-    ) -> Poll<Turn> {
+    ) -> Poll<ReadTurn> {
         // Wakers are cloned and dropped outside the lock: a waker's task may hold a place of its own.
         let waker = waker.clone();
         let mut state = self.state.lock();
-        if let Some(own) = place {
+        if let Some(own) = queued {
             let (looked, _replaced) = state.look(own.number, waker.clone());
             drop(state);
             let Some(begun) = looked else { return Poll::Pending };
-            *place = None;
+            *queued = None;
             return match begun {
-                Some(waiter) => Poll::Ready(Turn::Begun(waiter)),
+                Some(waiter) => Poll::Ready(ReadTurn::Begun(waiter)),
                 // The queue was closed.
-                None => self.poll(place, (address, has_begun), &waker),
+                None => self.poll(queued, (address, has_begun), &waker),
             };
         }
         let bytes = u64::from(address.bytes);
         let is_first = state.line.first_key_value().is_none_or(|(first, _)| has_begun && first.0);
         if state.is_closed || (is_first && self.has_room(&state, bytes)) {
             state.admit(bytes);
-            return Poll::Ready(Turn::Own(Permit { admission: Arc::clone(self), bytes }));
+            return Poll::Ready(ReadTurn::Own(Permit { admission: Arc::clone(self), bytes }));
         }
         let number = (!has_begun, state.next);
         state.next += 1;
         state.line.insert(number, Waiting { address: *address, waker });
         drop(state);
-        *place = Some(Place { admission: Arc::clone(self), number });
+        *queued = Some(QueuedRead { admission: Arc::clone(self), number });
         Poll::Pending
     }
 
     /// Admits a read of `bytes` if there is room now and the queue is empty.
-    pub(in crate::engine) fn try_now(self: &Arc<Admission>, bytes: u64) -> Option<Permit> {
+    pub(in crate::engine) fn try_now(self: &Arc<ReadAdmission>, bytes: u64) -> Option<Permit> {
         let mut state = self.state.lock();
         if !state.line.is_empty() || !self.has_room(&state, bytes) {
             return None;
@@ -175,8 +179,8 @@ impl Admission {
 
     /// Begins the first reads in the queue for which there is room. One thread at a time may call this.
     pub(in crate::engine) fn begin(
-        self: &Arc<Admission>,
-        mut begin: impl FnMut(&BlockAddress, Permit) -> Begun,
+        self: &Arc<ReadAdmission>,
+        mut begin: impl FnMut(&BlockAddress, Permit) -> BlockOrWaiter,
     ) {
         while let Some((number, address, permit)) = self.admit_first() {
             // The owner may be polled late. It holds no block meanwhile, and asks again for a block that was
@@ -200,7 +204,7 @@ impl Admission {
         }
     }
 
-    fn admit_first(self: &Arc<Admission>) -> Option<(Number, BlockAddress, Permit)> {
+    fn admit_first(self: &Arc<ReadAdmission>) -> Option<(Number, BlockAddress, Permit)> {
         let mut state = self.state.lock();
         let bytes = u64::from(state.line.first_key_value()?.1.address.bytes);
         if !self.has_room(&state, bytes) {
@@ -214,7 +218,7 @@ impl Admission {
     }
 
     /// The reads in flight, and the length of the queue.
-    pub(in crate::engine) fn counts(&self) -> (Limits, u64) {
+    pub(in crate::engine) fn counts(&self) -> (ReadLimits, u64) {
         let state = self.state.lock();
         (state.admitted, state.line.len() as u64)
     }
@@ -248,7 +252,7 @@ impl Admission {
     }
 }
 
-impl State {
+impl AdmissionState {
     /// The read that was begun for a place; `Some(None)` if the place is no longer in the queue. Otherwise
     /// the new waker replaces the old one, which the caller must drop outside the lock.
     fn look(&mut self, number: Number, waker: Waker) -> (Option<Option<Waiter>>, Option<Waker>) {
@@ -262,8 +266,8 @@ impl State {
     }
 }
 
-impl Place {
-    pub(in crate::engine) fn is_of(&self, admission: &Arc<Admission>) -> bool {
+impl QueuedRead {
+    pub(in crate::engine) fn is_of(&self, admission: &Arc<ReadAdmission>) -> bool {
         Arc::ptr_eq(&self.admission, admission)
     }
 }
@@ -274,7 +278,7 @@ impl Drop for Permit {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuedRead {
     fn drop(&mut self) {
         let mut state = self.admission.state.lock();
         let waited = state.line.remove(&self.number);

@@ -12,8 +12,8 @@ use crate::cache::{BlockRef, Cache, Claim, Waiter};
 use crate::io::env::Env;
 use crate::io::reader::{Completed, Request, perform};
 
-use super::admission::Limits;
-use super::queue::Reads;
+use super::admission::ReadLimits;
+use super::queue::ReadQueue;
 use super::request::{Blocks, Claimed, REQUEST_BYTES_MAX, end_slot, requests};
 
 /// Most bytes of one read-ahead request. A scan that catches up with it waits for no more than this.
@@ -21,7 +21,7 @@ const APART_BYTES_MAX: usize = 256 << 10;
 
 /// Reads that missed the cache.
 #[derive(Debug, Default)]
-pub(crate) struct ReadCounts {
+pub(crate) struct BlockReadCounts {
     pub(crate) block_reads: AtomicU64,
     pub(crate) block_read_bytes: AtomicU64,
 }
@@ -31,8 +31,8 @@ pub(crate) struct BlockReader {
     pub(in crate::engine) env: Env,
     pub(in crate::engine) cache: Cache,
     pub(in crate::engine) load: Arc<DeviceLoad>,
-    pub(in crate::engine) counts: ReadCounts,
-    pub(in crate::engine) queue: Reads,
+    pub(in crate::engine) counts: BlockReadCounts,
+    pub(in crate::engine) queue: ReadQueue,
     is_closed: AtomicBool,
 }
 
@@ -42,8 +42,8 @@ impl BlockReader {
             env: env.clone(),
             cache: cache.clone(),
             load,
-            counts: ReadCounts::default(),
-            queue: Reads::new(Arc::clone(cache.reserve())),
+            counts: BlockReadCounts::default(),
+            queue: ReadQueue::new(Arc::clone(cache.reserve())),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -65,7 +65,7 @@ impl BlockReader {
     /// blocks that were read and not yet polled.
     pub(in crate::engine) fn limit_reads(&self, reads: u64) {
         let bytes = self.cache.reserve().limit_bytes(Role::Untaken);
-        self.queue.admission.set_limits(Limits { reads, bytes });
+        self.queue.admission.set_limits(ReadLimits { reads, bytes });
     }
 
     /// Returns the block from the cache or the device; concurrent callers share one read and one checksum.

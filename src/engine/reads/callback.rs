@@ -30,10 +30,10 @@ type Panic = Box<dyn Any + Send>;
 type Waiting = VecDeque<(Arc<Task>, Running)>;
 
 struct Task {
-    state: Mutex<State>,
+    state: Mutex<CallbackState>,
 }
 
-enum State {
+enum CallbackState {
     Resting(Running),
     /// A thread polls the task, or will.
     Taken {
@@ -53,7 +53,7 @@ pub(crate) fn run<F>(future: F, callback: impl FnOnce(F::Output) + Send + 'stati
 where
     F: Future + Send + 'static,
 {
-    let task = Arc::new(Task { state: Mutex::new(State::Taken { woken: false }) });
+    let task = Arc::new(Task { state: Mutex::new(CallbackState::Taken { woken: false }) });
     if let Err(panic) = run_or_wait(task, Box::pin(async move { callback(future.await) })) {
         resume_unwind(panic);
     }
@@ -97,14 +97,14 @@ impl Task {
         let mut context = Context::from_waker(&waker);
         loop {
             if running.as_mut().poll(&mut context) == Poll::Ready(()) {
-                *self.state.lock() = State::Over;
+                *self.state.lock() = CallbackState::Over;
                 return;
             }
             let mut state = self.state.lock();
             match &mut *state {
-                State::Taken { woken } if *woken => *woken = false,
+                CallbackState::Taken { woken } if *woken => *woken = false,
                 resting => {
-                    *resting = State::Resting(running);
+                    *resting = CallbackState::Resting(running);
                     return;
                 }
             }
@@ -115,16 +115,16 @@ impl Task {
 impl Wake for Task {
     fn wake(self: Arc<Task>) {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, State::Taken { woken: false }) {
-            State::Resting(running) => {
+        match std::mem::replace(&mut *state, CallbackState::Taken { woken: false }) {
+            CallbackState::Resting(running) => {
                 drop(state);
                 // The waking thread has other tasks to wake, and its own work.
                 if run_or_wait(self, running).is_err() {
                     log::error!("a callback of a get panicked");
                 }
             }
-            State::Taken { .. } => *state = State::Taken { woken: true },
-            State::Over => *state = State::Over,
+            CallbackState::Taken { .. } => *state = CallbackState::Taken { woken: true },
+            CallbackState::Over => *state = CallbackState::Over,
         }
     }
 }

@@ -24,14 +24,14 @@ thread_local! {
 }
 
 /// The result of a lookup, under its pin.
-pub(crate) struct Found<'f> {
+pub(crate) struct LookupResult<'f> {
     pub(super) lookup: &'f Lookup<'f>,
     /// The block in which the lookup ended, if it ended in one.
     pub(super) block: &'f dyn Fn() -> Option<BlockAddress>,
     pub(super) pin: &'f Pin,
 }
 
-impl<'f> Found<'f> {
+impl<'f> LookupResult<'f> {
     pub(crate) fn value(&self) -> Option<&'f [u8]> {
         self.lookup.value()
     }
@@ -56,14 +56,14 @@ impl Copies {
     }
 
     #[inline]
-    pub(super) fn keep(&mut self, found: &Found<'_>, cache: &Cache) -> KeptValue {
+    pub(super) fn keep(&mut self, found: &LookupResult<'_>, cache: &Cache) -> KeptValue {
         match found.value() {
             Some(value) if value.len() > COPY_BYTES_MAX => self.keep_long(value, found, cache),
             value => self.copy(value),
         }
     }
 
-    fn keep_long(&mut self, value: &[u8], found: &Found<'_>, cache: &Cache) -> KeptValue {
+    fn keep_long(&mut self, value: &[u8], found: &LookupResult<'_>, cache: &Cache) -> KeptValue {
         let counted = match found.lookup {
             Lookup::Counted(block, range) => Some((block.clone(), range.clone())),
             Lookup::Pinned(_) => (found.block)()
@@ -122,7 +122,7 @@ impl Kept {
     }
 
     #[inline]
-    pub(super) fn keep(&mut self, number: usize, found: &Found<'_>, cache: &Cache) {
+    pub(super) fn keep(&mut self, number: usize, found: &LookupResult<'_>, cache: &Cache) {
         let kept = self.copies.keep(found, cache);
         self.values.push((number, kept));
     }

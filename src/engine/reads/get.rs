@@ -1,18 +1,18 @@
 //! Gets on the caller's thread: under one pin if memory has the answer, otherwise in rounds of reads.
 
 use crate::base::error::{Error, Result};
-use crate::base::step::{Answer, Read, Reads, Step};
+use crate::base::step::{Answer, MachineStep, Read, Reads};
 use crate::base::sync::Event;
 use crate::cache::BlockRef;
 use crate::levels::view::View;
-use crate::read::get::{Get, Op, Wants};
+use crate::read::get::{Get, GetMode, Op};
 use crate::read::trace::{NoTrace, Tracer};
 
 use super::ReadDriver;
 use super::fetch::Fetches;
-use super::found::{Copies, Found};
+use super::found::{Copies, LookupResult};
 use super::request::Answered;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
 
 impl ReadDriver {
@@ -20,8 +20,8 @@ impl ReadDriver {
     /// the store itself.
     pub(crate) fn get<T: Tracer, R>(
         &self,
-        keyspace: &Keyspace,
-        wanted: (&[u8], Wants),
+        keyspace: &KeyspaceData,
+        wanted: (&[u8], GetMode),
         at: Option<&Point>,
         tracer: &mut T,
         take: impl FnOnce(Option<&[u8]>) -> R,
@@ -32,14 +32,14 @@ impl ReadDriver {
     /// Looks `key` up and passes its value to `take`, which runs under no pin and may run any code.
     pub(crate) fn get_apart<R>(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         key: &[u8],
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
         let mut copies = Copies::new();
-        let keep = |found: Found<'_>| copies.keep(&found, &self.cache);
-        let kept = self.look_up(keyspace, (key, Wants::Value), at, &mut NoTrace, keep)?;
+        let keep = |found: LookupResult<'_>| copies.keep(&found, &self.cache);
+        let kept = self.look_up(keyspace, (key, GetMode::Value), at, &mut NoTrace, keep)?;
         Ok(take(copies.value(&kept)))
     }
 
@@ -47,11 +47,11 @@ impl ReadDriver {
     #[inline]
     fn look_up<T: Tracer, R>(
         &self,
-        keyspace: &Keyspace,
-        (key, wants): (&[u8], Wants),
+        keyspace: &KeyspaceData,
+        (key, mode): (&[u8], GetMode),
         at: Option<&Point>,
         tracer: &mut T,
-        take: impl FnOnce(Found<'_>) -> R,
+        take: impl FnOnce(LookupResult<'_>) -> R,
     ) -> Result<R> {
         let hash = self.owner.secret.hash_in(keyspace.id, key);
         let pin = self.epoch.pin();
@@ -61,15 +61,15 @@ impl ReadDriver {
         let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
         let breadth = Some(&self.breadth);
         let tree = keyspace.tree_of(key, &loaded.get().version)?;
-        let op = Op { tree, key, hash, bound, wants, breadth };
+        let op = Op { tree, key, hash, bound, mode, breadth };
         let (get, step) = Get::start(&op, loaded.get(), &self.cache, &pin, tracer);
         let reads = match step {
-            Step::Done(found) => {
+            MachineStep::Done(found) => {
                 let block = || get.data_address(loaded.get().version.tree(op.tree)?, op.key);
-                return found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
+                return found.map(|lookup| take(LookupResult { lookup: &lookup, block: &block, pin: &pin }));
             }
-            Step::Ask(reads) => reads,
-            Step::Wait | Step::Touch => unreachable!("a get alone asks first, or is done"),
+            MachineStep::Ask(reads) => reads,
+            MachineStep::Wait | MachineStep::Touch => unreachable!("a get alone asks first, or is done"),
         };
         let held = loaded.counted();
         drop(pin);
@@ -84,25 +84,25 @@ impl ReadDriver {
         mut get: Get,
         mut reads: Reads,
         tracer: &mut T,
-        take: impl FnOnce(Found<'_>) -> R,
+        take: impl FnOnce(LookupResult<'_>) -> R,
     ) -> Result<R> {
         let (mut fetches, mut answered) = (Fetches::new(&self.blocks), Vec::new());
         loop {
             let answer = self.read_one_at_least(&reads, &mut fetches, &mut answered);
             let pin = self.epoch.pin();
             match get.resume(op, view, &self.cache, &pin, tracer, answer) {
-                Step::Done(found) => {
+                MachineStep::Done(found) => {
                     let block = || get.data_address(view.version.tree(op.tree)?, op.key);
                     let result =
-                        found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
+                        found.map(|lookup| take(LookupResult { lookup: &lookup, block: &block, pin: &pin }));
                     drop(pin);
                     // Other callers may wait for the reads in flight, even if this get has failed.
                     fetches.finish();
                     return result;
                 }
-                Step::Ask(more) => reads = more,
-                Step::Wait => reads.clear(),
-                Step::Touch => unreachable!("a get alone takes no turns with others"),
+                MachineStep::Ask(more) => reads = more,
+                MachineStep::Wait => reads.clear(),
+                MachineStep::Touch => unreachable!("a get alone takes no turns with others"),
             }
         }
     }

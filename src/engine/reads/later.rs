@@ -18,22 +18,22 @@ use crate::base::error::{Error, Result};
 use crate::base::few::Few;
 use crate::base::hash::KeyHash;
 use crate::base::id::{Sequence, TreeId};
-use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
+use crate::base::step::{AHEAD, Answer, BlockAddress, MachineStep, Read, Reads};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Waiter};
 use crate::levels::view::View;
-use crate::read::get::{Get, Op, Wants};
-use crate::read::scan::Scan;
+use crate::read::get::{Get, GetMode, Op};
+use crate::read::scan::ScanMachine;
 use crate::read::trace::NoTrace;
 
 use super::ReadDriver;
 use super::blocks::BlockReader;
 use super::local;
-use super::many::{BATCH_COUNT, Batch};
+use super::many::{BATCH_COUNT, LookupBatch};
 use super::request::{Answered, Claimed};
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
-use crate::engine::reads::admission::{Admission, Begun, Place, Turn};
+use crate::engine::reads::admission::{BlockOrWaiter, QueuedRead, ReadAdmission, ReadTurn};
 use crate::engine::reads::timers::Timer;
 
 /// Most keys of one operation that are begun at one poll.
@@ -54,7 +54,7 @@ pub(crate) struct Asks {
     patience: Patience,
     /// Requests not admitted yet.
     unsent: Unsent,
-    place: Option<Place>,
+    queued: Option<QueuedRead>,
     /// At least one read was admitted.
     has_begun: bool,
     sent: Few<Sent>,
@@ -112,7 +112,7 @@ impl Asks {
 
     /// Gives up its place in the queue, if it has one, until the next poll.
     pub(crate) fn step_aside(&mut self) {
-        self.place = None;
+        self.queued = None;
     }
 
     fn ask(&mut self, who: usize, block: BlockAddress) {
@@ -143,7 +143,7 @@ impl Asks {
     /// blocks only have to be asked for again.
     fn take_ended(&mut self, session: u64, waker: &Waker) -> Poll<Option<Answered>> {
         // The first request has its place in the queue already.
-        let (before, keeps_first) = (self.sent.len(), self.place.is_some());
+        let (before, keeps_first) = (self.sent.len(), self.queued.is_some());
         let (mut first, mut index) = (None, 0);
         while let Some(sent) = self.sent.get_mut(index) {
             let ended = sent.waiter.poll(waker);
@@ -194,7 +194,7 @@ impl Asks {
             drop(Claimed::begin(local::claim(blocks, address), permit, &mut claimed));
         }
         read_elsewhere(blocks, claimed);
-        if self.patience.is_refused && !self.has_begun && self.place.take().is_some() {
+        if self.patience.is_refused && !self.has_begun && self.queued.take().is_some() {
             return Err(Error::WouldBlock);
         }
         Ok(())
@@ -205,13 +205,13 @@ impl Asks {
     fn begin(
         &mut self,
         blocks: &Arc<BlockReader>,
-        admission: &Arc<Admission>,
+        admission: &Arc<ReadAdmission>,
         address: &BlockAddress,
         waker: &Waker,
         claimed: &mut Few<Claimed>,
-    ) -> Poll<Begun> {
-        self.place.take_if(|place| !place.is_of(admission));
-        if self.place.is_none() {
+    ) -> Poll<BlockOrWaiter> {
+        self.queued.take_if(|queued| !queued.is_of(admission));
+        if self.queued.is_none() {
             // A cached block, or one being read, needs no turn: the claim sees that and returns the permit.
             if let Some(permit) = admission.try_now(u64::from(address.bytes)) {
                 let before = claimed.len();
@@ -223,11 +223,11 @@ impl Asks {
                 return Poll::Ready(joined);
             }
         }
-        let turn = ready!(admission.poll(&mut self.place, (address, self.has_begun), waker));
+        let turn = ready!(admission.poll(&mut self.queued, (address, self.has_begun), waker));
         self.has_begun = true;
         Poll::Ready(match turn {
-            Turn::Own(permit) => Claimed::begin(local::claim(blocks, address), permit, claimed),
-            Turn::Begun(waiter) => Err(waiter),
+            ReadTurn::Own(permit) => Claimed::begin(local::claim(blocks, address), permit, claimed),
+            ReadTurn::Begun(waiter) => Err(waiter),
         })
     }
 
@@ -267,9 +267,9 @@ pub(crate) struct LaterGet {
 /// The key that a get looks up.
 #[derive(Clone, Copy)]
 pub(crate) struct LaterKey<'k> {
-    pub(crate) keyspace: &'k Keyspace,
+    pub(crate) keyspace: &'k KeyspaceData,
     pub(crate) key: &'k [u8],
-    pub(crate) wants: Wants,
+    pub(crate) mode: GetMode,
 }
 
 impl ReadDriver {
@@ -284,7 +284,7 @@ impl ReadDriver {
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Poll<Result<R>> {
         let breadth = Some(&self.breadth);
-        let op = |tree, bound, hash| Op { tree, key: of.key, hash, bound, wants: of.wants, breadth };
+        let op = |tree, bound, hash| Op { tree, key: of.key, hash, bound, mode: of.mode, breadth };
         if later.is_none() {
             let hash = self.owner.secret.hash_in(of.keyspace.id, of.key);
             let pin = self.epoch.pin();
@@ -294,9 +294,11 @@ impl ReadDriver {
             let tree = of.keyspace.tree_of(of.key, &loaded.get().version)?;
             let started = Get::start(&op(tree, bound, hash), loaded.get(), &self.cache, &pin, &mut NoTrace);
             let (get, reads) = match started {
-                (_, Step::Done(found)) => return Poll::Ready(found.map(|found| take(found.value()))),
-                (get, Step::Ask(reads)) => (get, reads),
-                (_, Step::Wait | Step::Touch) => unreachable!("a get alone waits for its asks only"),
+                (_, MachineStep::Done(found)) => return Poll::Ready(found.map(|found| take(found.value()))),
+                (get, MachineStep::Ask(reads)) => (get, reads),
+                (_, MachineStep::Wait | MachineStep::Touch) => {
+                    unreachable!("a get alone waits for its asks only")
+                }
             };
             let mut asks = Asks::new(patience);
             ask_all(&mut asks, reads);
@@ -312,11 +314,11 @@ impl ReadDriver {
             };
             let pin = self.epoch.pin();
             match get.resume(&op, view, &self.cache, &pin, &mut NoTrace, answer) {
-                Step::Done(Ok(found)) => return Poll::Ready(Ok(take(found.value()))),
-                Step::Done(Err(error)) => return Poll::Ready(Err(error)),
-                Step::Ask(reads) => ask_all(asks, reads),
-                Step::Wait => {}
-                Step::Touch => unreachable!("a get alone takes no turns"),
+                MachineStep::Done(Ok(found)) => return Poll::Ready(Ok(take(found.value()))),
+                MachineStep::Done(Err(error)) => return Poll::Ready(Err(error)),
+                MachineStep::Ask(reads) => ask_all(asks, reads),
+                MachineStep::Wait => {}
+                MachineStep::Touch => unreachable!("a get alone takes no turns"),
             }
         }
     }
@@ -337,7 +339,7 @@ fn ask_number(ask: usize) -> u8 {
 
 /// Gets of many keys, not all answered yet.
 pub(crate) struct LaterMany {
-    batch: Batch<Box<[u8]>>,
+    batch: LookupBatch<Box<[u8]>>,
     /// Keys not begun yet.
     rest: std::vec::IntoIter<Box<[u8]>>,
     view: Arc<View>,
@@ -352,7 +354,7 @@ impl ReadDriver {
         (at, patience): (Option<&Point>, Patience),
     ) -> LaterMany {
         let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
-        let batch = Batch::new(bound, keys.len());
+        let batch = LookupBatch::new(bound, keys.len());
         LaterMany { batch, rest: keys.into_iter(), view, asks: Asks::new(patience) }
     }
 
@@ -362,7 +364,7 @@ impl ReadDriver {
     /// The error of the first key whose lookup failed, once all others are done.
     pub(crate) fn poll_many(
         &self,
-        (later, keyspace): (&mut LaterMany, &Keyspace),
+        (later, keyspace): (&mut LaterMany, &KeyspaceData),
         context: &mut Context<'_>,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Poll<Result<()>> {
@@ -401,7 +403,7 @@ impl ReadDriver {
     pub(crate) fn poll_advance(
         &self,
         point: &Point,
-        (scan, asks, is_moving): (&mut Scan, &mut Asks, &mut bool),
+        (scan, asks, is_moving): (&mut ScanMachine, &mut Asks, &mut bool),
         context: &mut Context<'_>,
     ) -> Poll<Result<bool>> {
         let mut answer: Option<Answer<BlockRef, Error>> = None;
@@ -431,11 +433,11 @@ impl ReadDriver {
                     }
                 }
             };
-            *is_moving = !matches!(step, Step::Done(_));
+            *is_moving = !matches!(step, MachineStep::Done(_));
             match step {
-                Step::Ask(reads) => ask_all(asks, reads),
-                Step::Wait | Step::Touch => {}
-                Step::Done(moved) => {
+                MachineStep::Ask(reads) => ask_all(asks, reads),
+                MachineStep::Wait | MachineStep::Touch => {}
+                MachineStep::Done(moved) => {
                     self.blocks.read_apart(&scan.take_apart());
                     asks.end();
                     scan.fit(self.cache.reserve());

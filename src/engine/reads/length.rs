@@ -13,18 +13,18 @@ use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::key::common_prefix;
 use crate::base::step::{BlockAddress, Direction};
 use crate::base::sync::Arc;
-use crate::compact::unseen::covered;
+use crate::compact::fully_covered::covered;
 use crate::format::table::ranges::farther;
 use crate::levels::version::{Placed, Tree};
 use crate::levels::view::View;
 use crate::memtable::Generation;
 use crate::merge::Merge;
-use crate::table::{Filtered, Table};
+use crate::table::{Filtered, TableReader};
 use crate::write::flush::GenerationSource;
 
 use super::ReadDriver;
 use crate::engine::publish::edit::TableName;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
 
 /// The tables of a tree that a point sees, except tables that range tombstones fully cover.
@@ -76,14 +76,14 @@ impl<'v> CountedTables<'v> {
     }
 }
 
-fn is_mostly_puts(table: &Table) -> bool {
+fn is_mostly_puts(table: &TableReader) -> bool {
     table.tombstones() * 2 <= table.items()
 }
 
 impl ReadDriver {
     /// Estimates the number of keys of the keyspace that the point sees. Visits each item in the write
     /// buffers, and the in-memory parts of each table.
-    pub(crate) fn approximate_len(&self, point: &Point, keyspace: &Keyspace) -> u64 {
+    pub(crate) fn approximate_len(&self, point: &Point, keyspace: &KeyspaceData) -> u64 {
         let view = self.view_of(point);
         let trees = keyspace.trees_in(&view.version, (&[], &[]));
         trees.into_iter().map(|tree| self.approximate_tree_len((&view, point), tree)).sum()
@@ -118,7 +118,7 @@ impl ReadDriver {
     /// Estimates the bytes of tables that hold keys from the first key up to and excluding the second; an
     /// empty second key means no upper bound. Counts all versions and deletes, with their filters and fences.
     /// Visits only the in-memory parts of each table.
-    pub(crate) fn approximate_bytes(&self, keyspace: &Keyspace, range: (&[u8], &[u8])) -> u64 {
+    pub(crate) fn approximate_bytes(&self, keyspace: &KeyspaceData, range: (&[u8], &[u8])) -> u64 {
         let pin = self.epoch.pin();
         let version = &self.views.load(&pin).get().version;
         let trees = keyspace.trees_in(version, range).into_iter();

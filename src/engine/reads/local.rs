@@ -27,7 +27,7 @@ use crate::io::reader::{Completed, Reader, Request};
 
 use super::blocks::BlockReader;
 use super::request::{Claimed, REQUEST_BYTES_MAX, requests};
-use crate::engine::reads::admission::Admission;
+use crate::engine::reads::admission::ReadAdmission;
 
 /// A session looks for ended reads only beyond this number of reads.
 const FLIGHTS_KEPT_MIN: usize = 32;
@@ -39,7 +39,7 @@ struct Session {
     /// Wakes the session's thread.
     waker: Waker,
     /// The store that the ring reads for, and the limits on its reads in flight.
-    of: Option<(Arc<BlockReader>, Arc<Admission>)>,
+    of: Option<(Arc<BlockReader>, Arc<ReadAdmission>)>,
     claimed: Vec<Claimed>,
     /// Reads of this session, by offset and file; some may have ended.
     flights: BTreeMap<(u64, u64), (BlockAddress, Share)>,
@@ -58,10 +58,10 @@ impl Session {
     }
 
     /// The session's limits; binds the session to this store if it has none.
-    fn admission(&mut self, blocks: &Arc<BlockReader>) -> &Arc<Admission> {
+    fn admission(&mut self, blocks: &Arc<BlockReader>) -> &Arc<ReadAdmission> {
         let (_, admission) = self.of.get_or_insert_with(|| {
             let limits = blocks.queue.session_limits();
-            (Arc::clone(blocks), Admission::new(limits, self.waker.clone(), None))
+            (Arc::clone(blocks), ReadAdmission::new(limits, self.waker.clone(), None))
         });
         admission
     }
@@ -146,7 +146,7 @@ pub(super) fn claim(blocks: &Arc<BlockReader>, address: &BlockAddress) -> Claim 
 }
 
 /// The session's limits on this thread's reads from the store; `None` without a session.
-pub(super) fn admission(blocks: &Arc<BlockReader>) -> Option<Arc<Admission>> {
+pub(super) fn admission(blocks: &Arc<BlockReader>) -> Option<Arc<ReadAdmission>> {
     if session(blocks) == 0 {
         return None;
     }
@@ -195,7 +195,7 @@ struct Driver {
     outer: Option<Session>,
     bell: Arc<Bell>,
     /// As in the session.
-    of: Option<(Arc<BlockReader>, Arc<Admission>)>,
+    of: Option<(Arc<BlockReader>, Arc<ReadAdmission>)>,
     /// Blocks claimed by the session. Between two calls it is empty, and only keeps its memory.
     asked: Vec<Claimed>,
     reader: Option<Box<dyn Reader>>,

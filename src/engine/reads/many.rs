@@ -7,18 +7,18 @@ use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
 use crate::base::hash::KeyHash;
 use crate::base::id::{Sequence, TreeId};
-use crate::base::step::{Answer, BlockAddress, Reads, Step};
+use crate::base::step::{Answer, BlockAddress, MachineStep, Reads};
 use crate::cache::BlockRef;
 use crate::levels::version::Tree;
 use crate::levels::view::View;
-use crate::read::get::{Get, Lookup, Op, Wants};
+use crate::read::get::{Get, GetMode, Lookup, Op};
 use crate::read::trace::TakeTurns;
 
 use super::ReadDriver;
 use super::fetch::Fetches;
-use super::found::{Found, Kept};
+use super::found::{Kept, LookupResult};
 use super::request::Answered;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
 
 /// Keys looked up at a time: enough reads to keep the device busy, and more than hiding memory latency needs.
@@ -33,7 +33,7 @@ struct Machine<K> {
 }
 
 /// The lookup machines of several keys.
-pub(super) struct Batch<K> {
+pub(super) struct LookupBatch<K> {
     /// The sequence bound of all lookups.
     bound: Sequence,
     machines: Vec<Machine<K>>,
@@ -63,7 +63,7 @@ impl ReadDriver {
     /// The error of the first of 64 keys whose lookup failed; `take` has received other values by then.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         keys: &[K],
         at: Option<&Point>,
         mut take: impl FnMut(usize, Option<&[u8]>),
@@ -84,7 +84,7 @@ impl ReadDriver {
     /// As [`ReadDriver::multi_get`].
     pub(crate) fn multi_get_apart<K: AsRef<[u8]>>(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         keys: &[K],
         at: Option<&Point>,
         mut take: impl FnMut(usize, Option<&[u8]>),
@@ -109,12 +109,12 @@ impl ReadDriver {
 
     fn get_batch<K: AsRef<[u8]>>(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         keys: &[K],
         (view, bound): (&View, Sequence),
-        take: &mut impl FnMut(usize, Found<'_>),
+        take: &mut impl FnMut(usize, LookupResult<'_>),
     ) -> Result<()> {
-        let mut batch = Batch::new(bound, keys.len());
+        let mut batch = LookupBatch::new(bound, keys.len());
         self.begin(&mut batch, keyspace, keys.iter(), view)?;
         self.run_rounds(&mut batch, view, take);
         if !batch.is_over() {
@@ -127,9 +127,9 @@ impl ReadDriver {
     /// it. The others go on, because other callers may wait for their reads too.
     fn read_and_go_on<K: AsRef<[u8]>>(
         &self,
-        batch: &mut Batch<K>,
+        batch: &mut LookupBatch<K>,
         view: &View,
-        take: &mut impl FnMut(usize, Found<'_>),
+        take: &mut impl FnMut(usize, LookupResult<'_>),
     ) {
         let mut fetches = Fetches::new(&self.blocks);
         let mut answered: Vec<Answered> = Vec::new();
@@ -152,8 +152,8 @@ impl ReadDriver {
     /// `Unrouted`.
     pub(super) fn begin<K: AsRef<[u8]>>(
         &self,
-        Batch { bound, machines, rounds }: &mut Batch<K>,
-        keyspace: &Keyspace,
+        LookupBatch { bound, machines, rounds }: &mut LookupBatch<K>,
+        keyspace: &KeyspaceData,
         keys: impl Iterator<Item = K>,
         view: &View,
     ) -> Result<()> {
@@ -172,14 +172,14 @@ impl ReadDriver {
     /// Runs machines in turns until each is done or waits for a block.
     pub(super) fn run_rounds<K: AsRef<[u8]>>(
         &self,
-        batch: &mut Batch<K>,
+        batch: &mut LookupBatch<K>,
         view: &View,
-        take: &mut impl FnMut(usize, Found<'_>),
+        take: &mut impl FnMut(usize, LookupResult<'_>),
     ) {
         if !batch.rounds.answers.is_empty() {
             self.take_answers(batch, view, take);
         }
-        let Batch { bound, machines, rounds } = batch;
+        let LookupBatch { bound, machines, rounds } = batch;
         let mut found = FoundTree::none();
         let mut ready = Vec::with_capacity(rounds.ready.len());
         while !rounds.ready.is_empty() {
@@ -199,9 +199,9 @@ impl ReadDriver {
     #[inline(never)]
     fn take_answers<K: AsRef<[u8]>>(
         &self,
-        Batch { bound, machines, rounds }: &mut Batch<K>,
+        LookupBatch { bound, machines, rounds }: &mut LookupBatch<K>,
         view: &View,
-        take: &mut impl FnMut(usize, Found<'_>),
+        take: &mut impl FnMut(usize, LookupResult<'_>),
     ) {
         let (pin, mut found) = (self.epoch.pin(), FoundTree::none());
         let mut answers = std::mem::take(&mut rounds.answers);
@@ -241,14 +241,18 @@ impl<'v> FoundTree<'v> {
 /// Each key is looked up serially: the other keys keep the device busy.
 #[inline(always)]
 fn op((tree, bound): (TreeId, Sequence), key: &[u8], hash: KeyHash) -> Op<'_> {
-    Op { tree, key, hash, bound, wants: Wants::Value, breadth: None }
+    Op { tree, key, hash, bound, mode: GetMode::Value, breadth: None }
 }
 
-impl<K> Batch<K> {
+impl<K> LookupBatch<K> {
     /// A batch with room for `count` keys.
-    pub(super) fn new(bound: Sequence, count: usize) -> Batch<K> {
+    pub(super) fn new(bound: Sequence, count: usize) -> LookupBatch<K> {
         let ready = Vec::with_capacity(count.min(BATCH_COUNT));
-        Batch { bound, machines: Vec::with_capacity(count), rounds: Rounds { ready, ..Rounds::default() } }
+        LookupBatch {
+            bound,
+            machines: Vec::with_capacity(count),
+            rounds: Rounds { ready, ..Rounds::default() },
+        }
     }
 
     /// The number of keys begun.
@@ -281,19 +285,19 @@ impl Rounds {
     fn note(
         &mut self,
         number: usize,
-        step: Step<Reads, Result<Lookup<'_>>>,
+        step: MachineStep<Reads, Result<Lookup<'_>>>,
         (get, tree, pin): (&Get, Option<(&Tree, &[u8])>, &Pin),
-        take: &mut impl FnMut(usize, Found<'_>),
+        take: &mut impl FnMut(usize, LookupResult<'_>),
     ) {
         match step {
-            Step::Touch => return self.ready.push(number),
-            Step::Done(Ok(lookup)) => {
+            MachineStep::Touch => return self.ready.push(number),
+            MachineStep::Done(Ok(lookup)) => {
                 let block = || tree.and_then(|(tree, key)| get.data_address(tree, key));
-                take(number, Found { lookup: &lookup, block: &block, pin });
+                take(number, LookupResult { lookup: &lookup, block: &block, pin });
             }
-            Step::Done(Err(error)) => self.fail(number, error),
-            Step::Ask(reads) => return self.ask(number, &reads),
-            Step::Wait => unreachable!("a get that was answered asks, or is done"),
+            MachineStep::Done(Err(error)) => self.fail(number, error),
+            MachineStep::Ask(reads) => return self.ask(number, &reads),
+            MachineStep::Wait => unreachable!("a get that was answered asks, or is done"),
         }
         self.left -= 1;
     }

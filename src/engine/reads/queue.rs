@@ -17,7 +17,7 @@ use crate::base::reserve::Reserve;
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::io::reader::Request;
 
-use super::admission::{Admission, Limits};
+use super::admission::{ReadAdmission, ReadLimits};
 use super::request::Claimed;
 use super::timers::{Timer, Timers};
 
@@ -30,15 +30,15 @@ const SESSIONS_PART: u64 = 16;
 const SESSION_BYTES_MIN: u64 = 1 << 20;
 
 /// The queue of the driver thread.
-pub(in crate::engine) struct Reads {
-    pub(super) queue: Mutex<Queue>,
+pub(in crate::engine) struct ReadQueue {
+    pub(super) queue: Mutex<DriverQueue>,
     pub(super) pushed: Arc<Event>,
-    pub(in crate::engine) admission: Arc<Admission>,
+    pub(in crate::engine) admission: Arc<ReadAdmission>,
     pub(super) timers: Arc<Timers>,
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct DriverQueue {
     /// Blocks that futures wait for.
     pub(super) asked: Vec<Claimed>,
     pub(super) ahead: VecDeque<Request>,
@@ -48,19 +48,19 @@ pub(super) struct Queue {
     pub(super) is_closed: bool,
 }
 
-impl Reads {
+impl ReadQueue {
     /// `reserve` grants the memory of blocks that were read and not yet polled.
-    pub(in crate::engine) fn new(reserve: Arc<Reserve>) -> Reads {
+    pub(in crate::engine) fn new(reserve: Arc<Reserve>) -> ReadQueue {
         let pushed = Arc::new(Event::new());
         // With reads in flight the worker looks again soon; without any it waits for this event.
-        let admission = Admission::new(Limits::default(), pushed.waker(), Some(reserve));
-        Reads { queue: Mutex::default(), pushed, admission, timers: Arc::default() }
+        let admission = ReadAdmission::new(ReadLimits::default(), pushed.waker(), Some(reserve));
+        ReadQueue { queue: Mutex::default(), pushed, admission, timers: Arc::default() }
     }
 
     /// Limits on the reads in flight of one `block_on`.
-    pub(in crate::engine) fn session_limits(&self) -> Limits {
-        let Limits { reads, bytes } = self.admission.limits();
-        Limits { reads, bytes: (bytes / SESSIONS_PART).max(SESSION_BYTES_MIN) }
+    pub(in crate::engine) fn session_limits(&self) -> ReadLimits {
+        let ReadLimits { reads, bytes } = self.admission.limits();
+        ReadLimits { reads, bytes: (bytes / SESSIONS_PART).max(SESSION_BYTES_MIN) }
     }
 
     /// Queues blocks that have waiters; returns them if the worker has ended.
@@ -132,7 +132,7 @@ impl Reads {
     }
 }
 
-impl std::fmt::Debug for Reads {
+impl std::fmt::Debug for ReadQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let queue = self.queue.lock();
         write!(f, "Reads({} blocks, {} requests ahead)", queue.asked.len(), queue.ahead.len())

@@ -3,14 +3,14 @@
 
 use crate::base::error::Result;
 use crate::base::few::Few;
-use crate::base::load::{DeviceLoad, Reading};
+use crate::base::load::{CountedRead, DeviceLoad};
 use crate::base::step::BlockAddress;
 use crate::base::sync::Arc;
-use crate::cache::{BlockRef, Claim, Slot};
+use crate::cache::{BlockRef, Claim, ReadSlot};
 use crate::io::reader::{Request, Target};
 use crate::table;
 
-use super::admission::{Begun, Permit};
+use super::admission::{BlockOrWaiter, Permit};
 
 /// Most bytes of one request.
 pub(in crate::engine) const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -24,14 +24,14 @@ pub(super) type Answered = (usize, Result<BlockRef>);
 pub(in crate::engine) struct Claimed {
     /// The asker that is answered by number; all others are answered by the slot.
     pub(super) who: Option<usize>,
-    pub(super) slot: Slot,
+    pub(super) slot: ReadSlot,
     /// The permit of a future's read, held until the read ends.
     pub(super) permit: Option<Permit>,
 }
 
 impl Claimed {
     /// A claimed block that only its slot answers for.
-    pub(in crate::engine) fn new(slot: Slot) -> Claimed {
+    pub(in crate::engine) fn new(slot: ReadSlot) -> Claimed {
         Claimed { who: None, slot, permit: None }
     }
 
@@ -44,7 +44,7 @@ impl Claimed {
         claim: Claim,
         permit: Permit,
         claimed: &mut impl Extend<Claimed>,
-    ) -> Begun {
+    ) -> BlockOrWaiter {
         match claim {
             Claim::Ready(block) => Ok(block),
             Claim::Wait(waiter) => Err(waiter),
@@ -58,7 +58,7 @@ impl Claimed {
 }
 
 /// The blocks of one request, adjacent in their file.
-pub(super) struct Blocks(pub(super) Few<Claimed>, pub(super) Reading);
+pub(super) struct Blocks(pub(super) Few<Claimed>, pub(super) CountedRead);
 
 impl Target for Blocks {
     fn buffers(&mut self) -> Few<&mut [u8]> {
@@ -106,7 +106,7 @@ fn request(blocks: Few<Claimed>, load: &Arc<DeviceLoad>) -> Request {
 }
 
 /// Verifies a block that was read, and delivers it to all waiters.
-pub(super) fn end_slot(slot: Slot, read: Result<usize>) -> Result<BlockRef> {
+pub(super) fn end_slot(slot: ReadSlot, read: Result<usize>) -> Result<BlockRef> {
     match read {
         Ok(bytes) => table::complete_read(slot, bytes),
         Err(error) => {

@@ -1,8 +1,8 @@
 //! Scans on the caller's thread: moves to the next item, with the reads that a move asks for.
 
 use crate::base::error::Result;
-use crate::base::step::{AHEAD, Answer, Read, Reads, Step};
-use crate::read::scan::Scan;
+use crate::base::step::{AHEAD, Answer, MachineStep, Read, Reads};
+use crate::read::scan::ScanMachine;
 
 use super::ReadDriver;
 use super::fetch::Fetches;
@@ -12,19 +12,19 @@ use crate::engine::publish::snapshot::Point;
 impl ReadDriver {
     /// Moves a scan of the point to its next item; `false` at its end.
     #[inline]
-    pub(crate) fn advance(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
+    pub(crate) fn advance(&self, point: &Point, scan: &mut ScanMachine) -> Result<bool> {
         if scan.advance_at_hand(&self.cache) { Ok(true) } else { self.advance_further(point, scan) }
     }
 
     /// As `advance`, if the blocks at hand are exhausted.
     #[inline(never)]
-    fn advance_further(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
+    fn advance_further(&self, point: &Point, scan: &mut ScanMachine) -> Result<bool> {
         let step = {
             let pin = self.epoch.pin();
             scan.advance(self.pinned(point, &pin))
         };
         let moved = match step {
-            Step::Done(moved) => {
+            MachineStep::Done(moved) => {
                 self.blocks.read_apart(&scan.take_apart());
                 moved
             }
@@ -39,19 +39,19 @@ impl ReadDriver {
     fn advance_from_device(
         &self,
         point: &Point,
-        scan: &mut Scan,
-        mut step: Step<Reads, Result<bool>>,
+        scan: &mut ScanMachine,
+        mut step: MachineStep<Reads, Result<bool>>,
     ) -> Result<bool> {
         let mut fetches = Fetches::new(&self.blocks);
         let mut answered: Vec<Answered> = Vec::new();
         loop {
             match step {
-                Step::Done(moved) => {
+                MachineStep::Done(moved) => {
                     fetches.finish();
                     self.blocks.read_apart(&scan.take_apart());
                     return moved;
                 }
-                Step::Ask(reads) => {
+                MachineStep::Ask(reads) => {
                     for Read { ask, block } in reads {
                         match ask {
                             AHEAD => fetches.ask_ahead(&block),
@@ -66,7 +66,7 @@ impl ReadDriver {
                     fetches.send();
                     self.blocks.read_apart(&apart);
                 }
-                Step::Wait | Step::Touch => {}
+                MachineStep::Wait | MachineStep::Touch => {}
             }
             if answered.is_empty() {
                 fetches.wait(&mut answered);

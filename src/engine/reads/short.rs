@@ -7,10 +7,10 @@ use crate::base::reserve::{Grant, Role};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::levels::gaps::Sight;
-use crate::read::scan::{Batch, Filled, Pinned, Range, Wanted, fill, start_of};
+use crate::read::scan::{BatchExtent, BatchRequest, ItemBatch, Pinned, ScanRange, fill, start_of};
 
 use super::ReadDriver;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
 
 /// When a range needs a point after its first items.
@@ -28,14 +28,14 @@ impl ReadDriver {
     /// lies in several partitions; it must be read from the point from its first item on.
     pub(crate) fn begin_range(
         &self,
-        keyspace: &Keyspace,
+        keyspace: &KeyspaceData,
         (at, needs): (Option<&Arc<Point>>, NeedsPoint),
-        (range, direction, items_max): (&Range, Direction, usize),
-        batch: &mut Batch,
-    ) -> (Option<Filled>, Option<Arc<Point>>) {
+        (range, direction, items_max): (&ScanRange, Direction, usize),
+        batch: &mut ItemBatch,
+    ) -> (Option<BatchExtent>, Option<Arc<Point>>) {
         // The first step reports the error.
         if self.is_closed() || self.is_forked() {
-            return (Some(Filled::Left), Some(at.map_or_else(|| self.point(), Arc::clone)));
+            return (Some(BatchExtent::Left), Some(at.map_or_else(|| self.point(), Arc::clone)));
         }
         let gaps = self.views.gaps();
         let era = gaps.era();
@@ -50,27 +50,27 @@ impl ReadDriver {
         let version = &loaded.get().version;
         let is_live = keyspace.check_live_at(|| keyspace.is_in(version)).is_ok();
         let tree = keyspace.tree_of_range(range, version);
-        let filled = match tree {
+        let extent = match tree {
             Some(tree) if is_live => {
                 let (sight, from) = (Sight { tree, bound, era }, start_of(range, direction));
-                let wanted = Wanted { sight, range, direction, from, items_max };
-                Some(fill(&wanted, Pinned { view: loaded, pin: &pin, cache: &self.cache, gaps }, batch))
+                let request = BatchRequest { sight, range, direction, from, items_max };
+                Some(fill(&request, Pinned { view: loaded, pin: &pin, cache: &self.cache, gaps }, batch))
             }
-            Some(_) => Some(Filled::Left),
+            Some(_) => Some(BatchExtent::Left),
             None => None,
         };
         let is_enough = match needs {
-            NeedsPoint::ForMore => filled == Some(Filled::ToEnd),
-            NeedsPoint::ForOne => filled == Some(Filled::ToEnd) || batch.count() > 0,
+            NeedsPoint::ForMore => extent == Some(BatchExtent::ToEnd),
+            NeedsPoint::ForOne => extent == Some(BatchExtent::ToEnd) || batch.count() > 0,
         };
         if is_enough {
-            return (filled, None);
+            return (extent, None);
         }
         let point = match at {
             Some(point) => Arc::clone(point),
             None => self.point_behind(loaded.counted(), bound, era),
         };
-        (filled, Some(point))
+        (extent, Some(point))
     }
 
     /// Memory for the items that an iterator or cursor reads at once.
@@ -79,7 +79,7 @@ impl ReadDriver {
         if self.is_forked() {
             return None;
         }
-        self.cache.reserve().try_grant(Role::ReadAhead, Batch::BYTES_MAX as u64)
+        self.cache.reserve().try_grant(Role::ReadAhead, ItemBatch::BYTES_MAX as u64)
     }
 
     /// Memory for the scans of a range over many partitions.
@@ -95,9 +95,14 @@ impl ReadDriver {
     }
 
     /// Reads the first items of a range at the point, which sees the keyspace.
-    pub(crate) fn fill(&self, point: &Point, wanted: &Wanted<'_>, batch: &mut Batch) -> Filled {
+    pub(crate) fn fill(
+        &self,
+        point: &Point,
+        request: &BatchRequest<'_>,
+        batch: &mut ItemBatch,
+    ) -> BatchExtent {
         let pin = self.epoch.pin();
-        fill(wanted, self.pinned(point, &pin), batch)
+        fill(request, self.pinned(point, &pin), batch)
     }
 }
 
@@ -107,9 +112,9 @@ mod tests {
     use crate::base::id::ItemKind;
     use crate::engine::tests::run;
     use crate::io::sim::SimDisk;
-    use crate::write::batch::Items;
+    use crate::write::batch::BatchItems;
 
-    fn numbers(batch: &Batch) -> Vec<u8> {
+    fn numbers(batch: &ItemBatch) -> Vec<u8> {
         (0..batch.count()).map(|number| batch.item(number).0[0]).collect()
     }
 
@@ -120,7 +125,7 @@ mod tests {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
         let keyspace = store.open_keyspace("a", &[]).expect("no fault");
         let write = |keys: std::ops::Range<u8>| {
-            let mut items = Items::default();
+            let mut items = BatchItems::default();
             keys.for_each(|key| items.push(keyspace.tree, ItemKind::Put, &[key], b"value").expect("small"));
             store.write(&items, None).expect("no fault");
         };
@@ -129,37 +134,37 @@ mod tests {
         write(20..60);
         // This brings blocks into the cache.
         store
-            .get(&keyspace, (&[5], crate::engine::Wants::Value), None, &mut crate::engine::NoTrace, |_| ())
+            .get(&keyspace, (&[5], crate::engine::GetMode::Value), None, &mut crate::engine::NoTrace, |_| ())
             .expect("no fault");
         let view_counts = || Arc::strong_count(&store.now().0);
         let counts = || (view_counts(), store.points.alive().len(), store.cache.stats().counted_frames);
         let before = counts();
-        let range: Range = (std::ops::Bound::Included(vec![15]), std::ops::Bound::Excluded(vec![25]));
-        let mut batch = Batch::default();
+        let range: ScanRange = (std::ops::Bound::Included(vec![15]), std::ops::Bound::Excluded(vec![25]));
+        let mut batch = ItemBatch::default();
         for direction in [Direction::Forward, Direction::Backward] {
             batch.clear();
-            let wanted = (&range, direction, 10);
-            let (filled, point) =
-                store.begin_range(&keyspace, (None, NeedsPoint::ForMore), wanted, &mut batch);
-            assert!(filled == Some(Filled::ToEnd) && point.is_none());
+            let request = (&range, direction, 10);
+            let (extent, point) =
+                store.begin_range(&keyspace, (None, NeedsPoint::ForMore), request, &mut batch);
+            assert!(extent == Some(BatchExtent::ToEnd) && point.is_none());
             let mut found = numbers(&batch);
             found.sort_unstable();
             assert_eq!((found, counts()), ((15..25).collect(), before));
         }
         batch.clear();
-        let wanted = (&range, Direction::Forward, 4);
-        let (filled, point) = store.begin_range(&keyspace, (None, NeedsPoint::ForMore), wanted, &mut batch);
-        assert_eq!((filled, numbers(&batch)), (Some(Filled::Full), (15..19).collect()));
+        let request = (&range, Direction::Forward, 4);
+        let (extent, point) = store.begin_range(&keyspace, (None, NeedsPoint::ForMore), request, &mut batch);
+        assert_eq!((extent, numbers(&batch)), (Some(BatchExtent::Full), (15..19).collect()));
         let point = point.expect("it goes on");
         assert_eq!(store.points.alive().len(), before.1 + 1);
-        let mut later = Items::default();
+        let mut later = BatchItems::default();
         later.push(keyspace.tree, ItemKind::Delete, &[19], &[]).expect("small");
         store.write(&later, None).expect("no fault");
         let sight = point.sight(keyspace.tree);
         let (from, direction, items_max) = (std::ops::Bound::Excluded(&[18][..]), Direction::Forward, 100);
         batch.clear();
-        let wanted = Wanted { sight, range: &range, direction, from, items_max };
-        assert_eq!(store.fill(&point, &wanted, &mut batch), Filled::ToEnd);
+        let request = BatchRequest { sight, range: &range, direction, from, items_max };
+        assert_eq!(store.fill(&point, &request, &mut batch), BatchExtent::ToEnd);
         assert_eq!(numbers(&batch), (19..25).collect::<Vec<u8>>(), "what was deleted since is there");
         drop(point);
         store.close().expect("closes");
@@ -172,13 +177,13 @@ mod tests {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
         let divided = store.open_divided("d", &[], &crate::base::rule::Rule::Prefix(1)).expect("made");
         let names: [&[u8]; 2] = [b"a", b"c"];
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         for partition in store.create_partitions(&divided, &names).expect("made") {
             let key = partition.partition_name().expect("it is one");
             items.push(partition.tree, ItemKind::Put, key, b"value").expect("small");
         }
         store.write(&items, None).expect("no fault");
-        let mut batch = Batch::default();
+        let mut batch = ItemBatch::default();
         for (start, end, keys) in
             [("a", "b", Some("a")), ("b", "d", Some("c")), ("b", "c", Some("")), ("a", "d", None)]
         {
@@ -188,10 +193,10 @@ mod tests {
             );
             for direction in [Direction::Forward, Direction::Backward] {
                 batch.clear();
-                let wanted = (&range, direction, 10);
-                let (filled, point) =
-                    store.begin_range(&divided, (None, NeedsPoint::ForMore), wanted, &mut batch);
-                assert_eq!((filled, point.is_none()), (keys.map(|_| Filled::ToEnd), keys.is_some()));
+                let request = (&range, direction, 10);
+                let (extent, point) =
+                    store.begin_range(&divided, (None, NeedsPoint::ForMore), request, &mut batch);
+                assert_eq!((extent, point.is_none()), (keys.map(|_| BatchExtent::ToEnd), keys.is_some()));
                 assert_eq!(numbers(&batch), keys.unwrap_or_default().as_bytes());
             }
         }

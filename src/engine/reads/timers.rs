@@ -10,11 +10,11 @@ use crate::base::sync::{Arc, Mutex, wake_all};
 
 #[derive(Default)]
 pub(super) struct Timers {
-    state: Mutex<State>,
+    state: Mutex<TimersState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TimersState {
     /// Ordered by time; the second number distinguishes timers of the same moment.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
@@ -53,7 +53,7 @@ impl Timers {
     /// Wakes due timers; returns the time until the next one, if there is any.
     pub(super) fn wake_due(&self, now_ns: u64) -> Option<u64> {
         let mut state = self.state.lock();
-        let first_ns = |state: &State| state.wakers.first_key_value().map(|((ns, _), _)| *ns);
+        let first_ns = |state: &TimersState| state.wakers.first_key_value().map(|((ns, _), _)| *ns);
         let mut due = BTreeMap::new();
         if first_ns(&state).is_some_and(|first_ns| first_ns <= now_ns) {
             let later = state.wakers.split_off(&(now_ns.saturating_add(1), 0));

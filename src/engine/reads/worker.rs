@@ -8,7 +8,7 @@ use crate::io::env::Turn;
 use crate::io::reader::{Completed, Reader, Request};
 
 use super::blocks::BlockReader;
-use super::queue::Reads;
+use super::queue::ReadQueue;
 use super::request::{Claimed, REQUEST_BYTES_MAX, requests};
 use crate::engine::job::Job;
 
@@ -49,7 +49,7 @@ impl ReadsWork {
         self.in_flight > 0
     }
 
-    fn next(&mut self, reads: &Reads) -> Option<Request> {
+    fn next(&mut self, reads: &ReadQueue) -> Option<Request> {
         let is_due = self.asked_count >= ASKED_AT_ONCE;
         if is_due || (self.backlog.is_empty() && self.in_flight < AHEAD_FLIGHTS_MAX) {
             self.asked_count = 0;

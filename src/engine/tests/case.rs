@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::io::sim::{Crash, Cut, FailedSync, Failure, Stop};
+use crate::io::sim::{Crash, FailedSync, Failure, PowerCut, Stop};
 
 use super::crash::{Again, Ends};
 use super::play::Script;
@@ -53,12 +53,12 @@ pub(super) enum Times {
 
 const STOPS: [(&str, Stop); 3] = [("before", Stop::Before), ("amid", Stop::Amid), ("after", Stop::After)];
 const CRASHES: [(&str, Crash); 2] = [("process", Crash::Process), ("power", Crash::Power)];
-const CUTS: [(&str, Cut); 5] = [
-    ("any", Cut::Any),
-    ("torn", Cut::Torn),
-    ("pages", Cut::Pages),
-    ("stale", Cut::Stale),
-    ("names", Cut::Names),
+const CUTS: [(&str, PowerCut); 5] = [
+    ("any", PowerCut::Any),
+    ("torn", PowerCut::Torn),
+    ("pages", PowerCut::Pages),
+    ("stale", PowerCut::Stale),
+    ("names", PowerCut::Names),
 ];
 const FAILURES: [(&str, Failure); 3] =
     [("io", Failure::Io), ("full", Failure::Full), ("descriptor", Failure::NoDescriptor)];

@@ -6,7 +6,7 @@ use crate::base::id::{FileKind, ItemKind};
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::io::sim::{SimDisk, SimThreads};
 use crate::io::storage::Storage;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 use super::super::Store;
 use super::crash::{Examiner, Told, contents, seeds};
@@ -14,7 +14,7 @@ use super::model::{Known, Model, Names, Write, fingerprint};
 use super::play::Recorded;
 use super::recorder::Recorder;
 use super::run::open;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 
 const MEMORY_BYTES: u64 = 128 << 10;
 const NAMES: [&str; 2] = ["cleared", "kept"];
@@ -23,7 +23,7 @@ const NAMES: [&str; 2] = ["cleared", "kept"];
 struct Script {
     store: Arc<Store>,
     threads: Arc<SimThreads>,
-    keyspaces: [Arc<Keyspace>; 2],
+    keyspaces: [Arc<KeyspaceData>; 2],
     model: Model,
     shared: Arc<Mutex<Known>>,
     writes: u64,
@@ -58,7 +58,7 @@ impl Script {
     }
 
     fn write(&mut self, ops: &[Op]) {
-        let (mut items, mut writes) = (Items::default(), Vec::new());
+        let (mut items, mut writes) = (BatchItems::default(), Vec::new());
         for (space, key, bytes) in ops {
             self.writes += 1;
             let tree = self.keyspaces[*space].tree;

@@ -14,20 +14,20 @@ use crate::base::place::stored_key;
 use crate::base::settings::StoreSettings;
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, Ordering};
-use crate::io::sim::{Crash, Cut, Plan, SimDisk, SimRng, SimThreads, Stop, sim_env};
-use crate::io::storage::{Entry, Storage};
-use crate::read::get::Wants;
-use crate::read::scan::Scan;
+use crate::io::sim::{Crash, FaultPlan, PowerCut, SimDisk, SimRng, SimThreads, Stop, sim_env};
+use crate::io::storage::{DirectoryEntry, Storage};
+use crate::read::get::GetMode;
+use crate::read::scan::ScanMachine;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 use crate::write::writer::Until;
 
-use super::super::{Mode, OpenOptions, Store};
+use super::super::{OpenMode, OpenOptions, Store};
 use super::model::{Copied, FoundKeyspace, Known, Model, Names, fingerprint, settings_fingerprint};
 use super::recorder::Moment;
 use super::replay::is_quiet;
 use super::run::open;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
 
 /// Approximate calls of an opening; crashes of an opening fall within them.
@@ -54,7 +54,7 @@ impl Drop for Told {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ends {
     pub(super) crash: Crash,
-    pub(super) cut: Cut,
+    pub(super) cut: PowerCut,
     pub(super) seed: u64,
     /// Crashes of the processes that open the store next.
     pub(super) again: Vec<Again>,
@@ -71,7 +71,7 @@ pub(super) struct Again {
 
 impl Ends {
     pub(super) fn once(crash: Crash, seed: u64) -> Ends {
-        Ends { crash, cut: Cut::Any, seed, again: Vec::new() }
+        Ends { crash, cut: PowerCut::Any, seed, again: Vec::new() }
     }
 }
 
@@ -199,7 +199,7 @@ impl<'r> Examiner<'r> {
     }
 
     fn recover_in_part(&mut self, disk: &Arc<SimDisk>, again: &Again) {
-        disk.plan(Plan::stop(again.stop, again.call));
+        disk.plan(FaultPlan::stop(again.stop, again.call));
         if let Ok((store, threads)) = open(disk, None, self.rng.u64(), self.memory_bytes) {
             for _ in 0..self.rng.below(TURNS_MAX) {
                 threads.run_one();
@@ -278,7 +278,7 @@ impl<'r> Examiner<'r> {
         threads.run_until_idle();
         assert_no_orphans(disk, store);
         let keyspace = store.open_keyspace(OUTSIDE, &[]).expect("nothing fails");
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("within limits");
         store.write(&items, Some(Until::Written)).expect("it takes writes");
         if self.rng.one_in(2) {
@@ -325,7 +325,7 @@ pub(super) fn place_of(model: &Model, found: &Found, bounds: Bounds) -> (usize, 
 fn copy_found(beside: &Arc<SimDisk>) -> Option<Found> {
     let (env, _threads) = sim_env(beside, 1);
     let settings = StoreSettings { memory_bytes: 128 << 10, ..StoreSettings::default() };
-    match Store::open(env, OpenOptions::new(settings, Mode::Existing)) {
+    match Store::open(env, OpenOptions::new(settings, OpenMode::Existing)) {
         Ok(store) => {
             let found = found(&store, Care::Sums);
             store.close().expect("nothing fails");
@@ -357,7 +357,7 @@ pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
 /// The names of all readable keyspaces and partitions. A partition's name follows that of its keyspace and a
 /// slash.
 fn names(store: &Store) -> Vec<String> {
-    let names_in = |one: Arc<Keyspace>| match one.partitions() {
+    let names_in = |one: Arc<KeyspaceData>| match one.partitions() {
         Some(partitions) => {
             check_routing(store, &one);
             partitions.all().iter().map(|partition| partition.full_name()).collect()
@@ -368,7 +368,7 @@ fn names(store: &Store) -> Vec<String> {
 }
 
 /// Checks that keys of a keyspace divided by keys are read from its existing partitions.
-fn check_routing(store: &Store, keyspace: &Keyspace) {
+fn check_routing(store: &Store, keyspace: &KeyspaceData) {
     if !keyspace.is_divided_by_keys() {
         return;
     }
@@ -388,7 +388,7 @@ fn check_routing(store: &Store, keyspace: &Keyspace) {
 }
 
 /// The keyspace or partition of this name.
-pub(super) fn named(store: &Store, name: &str) -> Result<Arc<Keyspace>> {
+pub(super) fn named(store: &Store, name: &str) -> Result<Arc<KeyspaceData>> {
     let Some((keyspace, partition)) = name.split_once('/') else { return store.keyspace(name) };
     let divided = store.keyspace(keyspace)?;
     let found = divided.partitions().and_then(|partitions| partitions.get(partition.as_bytes()));
@@ -409,9 +409,9 @@ fn sum_of(store: &Store, name: &str) -> Result<u64> {
     Ok(sum)
 }
 
-pub(super) fn scan_of(keyspace: &Keyspace, point: &Point, direction: Direction) -> Scan {
+pub(super) fn scan_of(keyspace: &KeyspaceData, point: &Point, direction: Direction) -> ScanMachine {
     let range = (Bound::Unbounded, Bound::Unbounded);
-    Scan::new(point.sight(keyspace.tree), range, direction)
+    ScanMachine::new(point.sight(keyspace.tree), range, direction)
 }
 
 /// The fingerprint of a keyspace now.
@@ -420,7 +420,7 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
 }
 
 /// The fingerprint of a keyspace, read forward, backward, key by key, and by many keys at once.
-pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> Result<u64> {
+pub(super) fn contents_at(store: &Store, keyspace: &KeyspaceData, point: &Point) -> Result<u64> {
     let mut sums = [0; 2];
     let mut keys = [Vec::new(), Vec::new()];
     // A hashed keyspace has only forward scans.
@@ -432,7 +432,7 @@ pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> 
             sums[index] ^= fingerprint(key, value);
             keys[index].push(key.to_vec());
             if direction == Direction::Forward {
-                let got = store.get(keyspace, (key, Wants::Value), Some(point), &mut NoTrace, |got| {
+                let got = store.get(keyspace, (key, GetMode::Value), Some(point), &mut NoTrace, |got| {
                     got.map(<[u8]>::to_vec)
                 })?;
                 assert_eq!(got.as_deref(), Some(value), "a get is what the scan has");
@@ -464,7 +464,7 @@ pub(in crate::engine) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
     let catalog = store.catalog.take(&*store.env.threads);
     let mut recycled_count = 0;
     for entry in disk.fork().list().expect("nothing fails") {
-        let Entry::Ours(file) = entry else { continue };
+        let DirectoryEntry::Ours(file) = entry else { continue };
         let is_named = match file.kind {
             FileKind::Manifest => file == catalog.manifest.file(),
             FileKind::Log if !catalog.state.logs.contains_key(&file.number) => {
@@ -483,7 +483,7 @@ pub(in crate::engine) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
 fn logs_on(disk: &SimDisk) -> Vec<(FileName, u64)> {
     let length = |log| disk.length(log).expect("nothing fails").unwrap_or(0);
     let logs = disk.list().expect("nothing fails").into_iter().filter_map(|entry| match entry {
-        Entry::Ours(file @ FileName { kind: FileKind::Log, .. }) => Some((file, length(file))),
+        DirectoryEntry::Ours(file @ FileName { kind: FileKind::Log, .. }) => Some((file, length(file))),
         _ => None,
     });
     logs.collect()

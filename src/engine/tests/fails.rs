@@ -7,7 +7,7 @@ use crate::base::error::Error;
 use crate::base::id::FileKind;
 use crate::base::sync::Arc;
 use crate::io::sim::{
-    Call, Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, SimRng, SimThreads,
+    Crash, DiskCall, FailedSync, Failure, FaultPlan, Operation, Repeat, Select, SimDisk, SimRng, SimThreads,
 };
 
 use super::super::Store;
@@ -22,8 +22,8 @@ use super::stops::scale;
 /// Steps that a store takes once calls succeed again.
 const STEPS_AFTER: usize = 12;
 
-fn plan_of(fails: &[Fails]) -> Plan {
-    fails.iter().fold(Plan::default(), |plan, one| {
+fn plan_of(fails: &[Fails]) -> FaultPlan {
+    fails.iter().fold(FaultPlan::default(), |plan, one| {
         let plan = match one.times {
             Times::Once => plan.and_fail(Select::ANY, one.call, one.failure, Repeat::Once),
             Times::Always => plan.and_fail(Select::ANY, one.call, one.failure, Repeat::Always),
@@ -45,7 +45,7 @@ pub(super) fn play(script: &Script, fails: &[Fails]) -> usize {
     stage.ends_when_latched = true;
     let Played { mut past, process, refused, is_unread } = stage.play(script);
     let log = disk.log();
-    let failed: Vec<&Call> = log.iter().filter(|call| call.outcome == "failed").collect();
+    let failed: Vec<&DiskCall> = log.iter().filter(|call| call.outcome == "failed").collect();
     past.errors.extend(refused);
     check_errors(script, &past.errors, &failed);
     if let Some((store, threads)) = process {
@@ -56,14 +56,14 @@ pub(super) fn play(script: &Script, fails: &[Fails]) -> usize {
         if !is_unread {
             check_reads(&past, &store, may_fail);
         }
-        disk.plan(Plan::default());
+        disk.plan(FaultPlan::default());
         if is_unread {
             stage.resume(&mut past, &store).expect("what failed for once succeeds");
         }
         past = go_on(&stage, (&store, &threads), past, script);
         end(&disk, (store, threads), script, fails, &past, &failed);
     } else {
-        disk.plan(Plan::default());
+        disk.plan(FaultPlan::default());
         let crash = [Crash::Process, Crash::Power][script.seed as usize % 2];
         look_after(&disk, script, fails, &past, crash_of(fails, crash));
     }
@@ -77,13 +77,13 @@ fn crash_of(fails: &[Fails], crash: Crash) -> Crash {
 }
 
 /// Every error is of an allowed kind, and names a call that failed.
-fn check_errors(script: &Script, errors: &[Error], failed: &[&Call]) {
+fn check_errors(script: &Script, errors: &[Error], failed: &[&DiskCall]) {
     for error in errors {
         let Some((file, offset)) = place_in(error) else {
             assert!(matches!(error, Error::Dropped { .. }), "nobody should be told: {error}");
             continue;
         };
-        let is_it = |call: &&&Call| {
+        let is_it = |call: &&&DiskCall| {
             let is_file = call.file.map_or(file == "simulated", |one| one.to_string() == file);
             let has_offset = matches!(call.operation, Operation::Read | Operation::Write);
             // Read-ahead is read again, block by block.
@@ -139,7 +139,7 @@ fn end(
     script: &Script,
     fails: &[Fails],
     past: &Past,
-    failed: &[&Call],
+    failed: &[&DiskCall],
 ) {
     if let (Some(latched), Some(call)) = (store.writer.latched(), failed.first()) {
         let kind = call.file.map(|file| file.kind);

@@ -6,12 +6,12 @@ use crate::base::error::Error;
 use crate::base::id::{FileKind, ItemKind};
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::io::sim::{
-    Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, SimRng, SimThreads,
+    Crash, FailedSync, Failure, FaultPlan, Operation, Repeat, Select, SimDisk, SimRng, SimThreads,
 };
 use crate::io::storage::Storage;
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 use super::super::Store;
 use super::crash::{Bounds, Examiner, OUTSIDE, Told, contents, seeds};
@@ -48,7 +48,7 @@ impl Setting {
 
 fn put(store: &Store) -> Result<(), Error> {
     let keyspace = store.open_keyspace(OUTSIDE, &[])?;
-    let mut items = Items::default();
+    let mut items = BatchItems::default();
     items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("within limits");
     store.write(&items, None)
 }
@@ -60,7 +60,7 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
     let model = std::mem::take(&mut run.past.model);
     drop(run);
     let disk = setting.disk.fork();
-    disk.plan(Plan::default());
+    disk.plan(FaultPlan::default());
     let mut examiner = Examiner::new(&model, MEMORY_BYTES, seed);
     let known = &model.known;
     let least = match crash {
@@ -71,7 +71,7 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
         None => {
             // The writers saw the failure that this reports.
             let _ = setting.store.close();
-            setting.disk.plan(Plan::default());
+            setting.disk.plan(FaultPlan::default());
             let closed = setting.disk.fork();
             closed.crash(Crash::Process, 0);
             examiner.check(&closed, Bounds { least: known.acked, most: known.submitted }, Crash::Process);
@@ -80,7 +80,7 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
     };
     examiner.check(&disk, Bounds { least, most: known.submitted }, crash.unwrap_or(Crash::Process));
     // The process that saw the failure may end in any way.
-    setting.disk.plan(Plan::default());
+    setting.disk.plan(FaultPlan::default());
     // The writers saw the failure that this reports.
     let _ = setting.store.close();
 }
@@ -91,12 +91,12 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
     let setting = Setting::new(seed);
     let mut run = setting.run(seed);
     assert!(run.past.errors.is_empty(), "{:?}", run.past.errors);
-    let plan = Plan::fail(select, index, failure, Repeat::Once).with_failed_sync(failed_sync);
+    let plan = FaultPlan::fail(select, index, failure, Repeat::Once).with_failed_sync(failed_sync);
     setting.disk.plan(plan);
     setting.disk.start_log();
     run.go(1500);
     let failed = setting.disk.log().into_iter().find(|call| call.outcome == "failed");
-    setting.disk.plan(Plan::default());
+    setting.disk.plan(FaultPlan::default());
     let mut rng = SimRng::new(seed ^ index);
     let is_latched = setting.store.writer.latched().is_some();
     if let Some(call) = &failed {
@@ -209,11 +209,11 @@ fn f06_a_failed_read_is_its_readers() {
     let run = setting.run(1);
     setting.store.flush().expect("nothing fails");
     let reads = of(Operation::Read, Some(FileKind::Table));
-    setting.disk.plan(Plan::fail(reads, 0, Failure::Io, Repeat::Always));
+    setting.disk.plan(FaultPlan::fail(reads, 0, Failure::Io, Repeat::Always));
     let name = &setting.store.keyspaces()[0].name;
     assert!(matches!(contents(&setting.store, name), Err(Error::Io { .. })));
     put(&setting.store).expect("writes go on");
-    setting.disk.plan(Plan::default());
+    setting.disk.plan(FaultPlan::default());
     run.check_now();
 }
 
@@ -230,7 +230,7 @@ fn f06_a_failed_get_leaves_no_read_undone() {
         let keyspace = store.open_keyspace("items", &settings).expect("no fault");
         for round in 0..2 {
             for number in 0..300_u32 {
-                let mut items = Items::default();
+                let mut items = BatchItems::default();
                 items
                     .push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &[round; 100])
                     .expect("small");
@@ -243,9 +243,9 @@ fn f06_a_failed_get_leaves_no_read_undone() {
         let keyspace = store.keyspace("items").expect("it is there");
         let reads = || store.blocks.counts.block_reads.load(Ordering::Relaxed);
         let before = reads();
-        disk.plan(Plan::fail(of(Operation::Read, Some(FileKind::Table)), 0, Failure::Io, Repeat::Once));
+        disk.plan(FaultPlan::fail(of(Operation::Read, Some(FileKind::Table)), 0, Failure::Io, Repeat::Once));
         let key = 100_u32.to_be_bytes();
-        let got = store.get(&keyspace, (&key, Wants::Value), None, &mut NoTrace, |value| value.is_some());
+        let got = store.get(&keyspace, (&key, GetMode::Value), None, &mut NoTrace, |value| value.is_some());
         assert_eq!(reads() - before, 2, "both are read to their end");
         assert_eq!(store.cache.stats().in_flight, 0);
         match got {

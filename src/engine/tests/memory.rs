@@ -4,13 +4,13 @@
 use crate::base::id::ItemKind;
 use crate::base::sync::{Arc, Ordering};
 use crate::io::sim::SimDisk;
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 use super::super::Store;
 use super::run::open;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 
 const VALUE_BYTES: usize = 100;
 
@@ -18,10 +18,10 @@ fn key(index: u64) -> [u8; 8] {
     index.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-fn put(store: &Store, keyspace: &Keyspace, indexes: impl Iterator<Item = u64>) {
+fn put(store: &Store, keyspace: &KeyspaceData, indexes: impl Iterator<Item = u64>) {
     let indexes: Vec<u64> = indexes.collect();
     for some in indexes.chunks(50) {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         for index in some {
             let value = [*index as u8; VALUE_BYTES];
             items.push(keyspace.tree, ItemKind::Put, &key(*index), &value).expect("small");
@@ -31,11 +31,12 @@ fn put(store: &Store, keyspace: &Keyspace, indexes: impl Iterator<Item = u64>) {
 }
 
 /// Device reads of gets of these items. Each get must find its value, or none for an absent item.
-fn reads_of(store: &Store, keyspace: &Keyspace, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
+fn reads_of(store: &Store, keyspace: &KeyspaceData, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
     let before = store.blocks.counts.block_reads.load(Ordering::Relaxed);
     for index in indexes {
-        let found = store
-            .get(keyspace, (&key(index), Wants::Value), None, &mut NoTrace, |value| value.map(|one| one[0]));
+        let found = store.get(keyspace, (&key(index), GetMode::Value), None, &mut NoTrace, |value| {
+            value.map(|one| one[0])
+        });
         assert_eq!(found.expect("no fault"), (index < count).then_some(index as u8), "{index}");
     }
     assert_within_budget(store);
@@ -50,7 +51,7 @@ fn assert_within_budget(store: &Store) {
 }
 
 /// A store with `count` items, all in one run.
-fn settled(memory_bytes: u64, count: u64) -> (Arc<Store>, Arc<Keyspace>) {
+fn settled(memory_bytes: u64, count: u64) -> (Arc<Store>, Arc<KeyspaceData>) {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, None, 1, memory_bytes).expect("made");
     let keyspace = store.open_keyspace("items", &[]).expect("made");

@@ -6,13 +6,13 @@ use crate::base::id::{FileKind, ItemKind};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, Event, Ordering};
 use crate::io::env::{Clock, Threads};
-use crate::io::pace::Haste;
+use crate::io::pace::Urgency;
 use crate::io::sim::{SimDisk, SimThreads, sim_env};
-use crate::io::storage::{Entry, Storage};
-use crate::write::batch::Items;
+use crate::io::storage::{DirectoryEntry, Storage};
+use crate::write::batch::BatchItems;
 
-use super::super::{Mode, OpenOptions, Store};
-use crate::engine::publish::keyspace::Keyspace;
+use super::super::{OpenMode, OpenOptions, Store};
+use crate::engine::publish::keyspace::KeyspaceData;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const VALUE_BYTES: usize = 100;
@@ -34,16 +34,16 @@ impl Capped {
             background_bytes_per_second: cap,
             ..StoreSettings::default()
         };
-        let store = Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing)).expect("opens");
+        let store = Store::open(env, OpenOptions::new(settings, OpenMode::CreateIfMissing)).expect("opens");
         Capped { disk, store, threads }
     }
 
-    fn keyspace(&self, name: &str) -> Arc<Keyspace> {
+    fn keyspace(&self, name: &str) -> Arc<KeyspaceData> {
         self.store.open_keyspace(name, &[("level0_runs".to_owned(), 2)]).expect("nothing fails")
     }
 
-    fn put(&self, keyspaces: &[&Keyspace], number: u64) {
-        let mut items = Items::default();
+    fn put(&self, keyspaces: &[&KeyspaceData], number: u64) {
+        let mut items = BatchItems::default();
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         for keyspace in keyspaces {
             items.push(keyspace.tree, ItemKind::Put, &key, &[7; VALUE_BYTES]).expect("within limits");
@@ -52,7 +52,7 @@ impl Capped {
     }
 
     /// Flushes `runs` runs, each over all keys.
-    fn put_runs(&self, keyspace: &Keyspace, runs: u64, items: u64) {
+    fn put_runs(&self, keyspace: &KeyspaceData, runs: u64, items: u64) {
         for run in 0..runs {
             (0..items).for_each(|number| self.put(&[keyspace], run * items + number));
             self.store.flush().expect("flushes wait for nothing");
@@ -121,7 +121,7 @@ fn nothing_waits_for_a_merge_that_waits() {
         // The next opening does the remaining merges.
         let (env, _threads) = sim_env(&capped.disk, seed);
         let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };
-        let store = Store::open(env, OpenOptions::new(settings, Mode::Existing)).expect("opens");
+        let store = Store::open(env, OpenOptions::new(settings, OpenMode::Existing)).expect("opens");
         store.settle().expect("nothing fails");
         store.close().expect("nothing fails");
     }
@@ -153,12 +153,12 @@ fn a_store_at_rest_ends_its_merges() {
         let items = free.keyspace("items");
         free.put_runs(&items, 1, 9000);
         free.pass(SECOND_NS);
-        assert!(free.store.pacer.rate(free.now_ns(), Haste::No) > 0);
+        assert!(free.store.pacer.rate(free.now_ns(), Urgency::No) > 0);
         free.put_runs(&items, 1, 9000);
         free.pass(2 * SECOND_NS);
         assert!(!free.store.is_merge_due() && !free.store.work.is_busy());
         assert!(free.moved_bytes() > 0 && free.store.stats().background.paced_bytes > 0);
-        assert_eq!(free.store.pacer.rate(free.now_ns(), Haste::Awaited), 0);
+        assert_eq!(free.store.pacer.rate(free.now_ns(), Urgency::Awaited), 0);
         free.store.close().expect("nothing fails");
     }
 }
@@ -194,7 +194,7 @@ fn a_tree_that_cannot_merge_slows_its_own_writers() {
         world.put_runs(&ill, 1, 100);
         let list = world.disk.list().expect("nothing fails");
         let tables = list.into_iter().filter_map(|entry| match entry {
-            Entry::Ours(file) if file.kind == FileKind::Table => Some(file),
+            DirectoryEntry::Ours(file) if file.kind == FileKind::Table => Some(file),
             _ => None,
         });
         for table in tables {

@@ -8,11 +8,11 @@ use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
 use crate::io::env::Clock;
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
-use super::super::{Mode, OpenOptions, Store};
+use super::super::{OpenMode, OpenOptions, Store};
 use crate::engine::reads::callback;
 use crate::engine::reads::later::{LaterKey, Patience};
 use crate::engine::reads::local;
@@ -55,20 +55,20 @@ fn open(path: &Path, thread: &'static str) -> (Arc<Store>, Arc<Panicky>) {
     let inner = Arc::clone(&env.clock);
     let clock = Arc::new(Panicky { inner, thread, is_armed: AtomicBool::new(false) });
     env.clock = Arc::clone(&clock) as Arc<dyn Clock>;
-    let store = Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing)).expect("opens");
+    let store = Store::open(env, OpenOptions::new(settings, OpenMode::CreateIfMissing)).expect("opens");
     store.open_keyspace("a", &[]).expect("makes");
     (store, clock)
 }
 
 fn put(store: &Store, number: u64) -> Result<()> {
-    let mut items = Items::default();
+    let mut items = BatchItems::default();
     items.push(store.keyspace("a")?.tree, ItemKind::Put, &number.to_be_bytes(), &VALUE)?;
     store.write(&items, None)
 }
 
 fn get(store: &Store, number: u64) -> Result<bool> {
     let keyspace = store.keyspace("a")?;
-    let wanted = (&number.to_be_bytes()[..], Wants::Value);
+    let wanted = (&number.to_be_bytes()[..], GetMode::Value);
     store.get(&keyspace, wanted, None, &mut NoTrace, |value| value.is_some())
 }
 
@@ -76,7 +76,7 @@ fn get(store: &Store, number: u64) -> Result<bool> {
 async fn get_later(store: Arc<Store>, number: u64) -> Result<bool> {
     let (keyspace, key, mut later) = (store.keyspace("a")?, number.to_be_bytes(), None);
     poll_fn(|context| {
-        let of = LaterKey { keyspace: &keyspace, key: &key, wants: Wants::Value };
+        let of = LaterKey { keyspace: &keyspace, key: &key, mode: GetMode::Value };
         store.poll_get(&mut later, of, (None, Patience::default()), context, |value| value.is_some())
     })
     .await

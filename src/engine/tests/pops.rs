@@ -5,7 +5,7 @@ use super::run;
 use crate::base::id::ItemKind;
 use crate::base::step::Direction;
 use crate::io::sim::SimDisk;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 /// As many pops as there are items, all from one end, with puts in between, pass each deleted key once.
 #[test]
@@ -14,7 +14,7 @@ fn pops_pass_deleted_keys_once() {
         let (store, _threads) = run::open_in(&SimDisk::new(1), 1, (8 << 20, 0), |_| ()).expect("no fault");
         let keyspace = store.open_keyspace("queue", &[]).expect("no fault");
         let write = |kind, key: &[u8]| {
-            let mut items = Items::default();
+            let mut items = BatchItems::default();
             items.push(keyspace.tree, kind, key, b"").expect("is short");
             store.write(&items, None).expect("no fault");
         };

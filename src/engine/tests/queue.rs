@@ -7,8 +7,8 @@ use crate::base::error::{Error, Result};
 use crate::base::id::FileKind;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::io::sim::{Crash, Failure, Operation, Plan, Repeat, Select, SimDisk};
-use crate::read::get::Wants;
+use crate::io::sim::{Crash, Failure, FaultPlan, Operation, Repeat, Select, SimDisk};
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
 
 use super::super::Store;
@@ -44,7 +44,7 @@ fn got_alone(store: &Store, items: &Items) -> Result<()> {
     let absent = items.keys().map(|key| [&key[..], b"/"].concat());
     let keys: Vec<Vec<u8>> = items.keys().cloned().chain(absent).collect();
     let get = |key: &Vec<u8>| {
-        let found = store.get(&keyspace, (key, Wants::Value), None, &mut NoTrace, |value| {
+        let found = store.get(&keyspace, (key, GetMode::Value), None, &mut NoTrace, |value| {
             assert_eq!(value, items.get(key).map(Vec::as_slice), "a key has another's value");
         });
         assert_eq!((store.cache.stats().in_flight, store.blocks.load.awaited()), (0, 0));
@@ -80,7 +80,7 @@ fn f11_reads_in_flight_fail_one_by_one() {
             let (disk, store) = cold(&disk, scenario.memory_bytes, seed + index);
             let reads = Select { operation: Some(Operation::Read), kind: Some(FileKind::Table) };
             disk.start_log();
-            disk.plan(Plan::fail(reads, index, Failure::Io, repeat));
+            disk.plan(FaultPlan::fail(reads, index, Failure::Io, repeat));
             let some = index as usize % 5;
             let all = [
                 scanned(&store, some, Direction::Backward)
@@ -96,7 +96,7 @@ fn f11_reads_in_flight_fail_one_by_one() {
                 assert!(has_failed && is_named, "{error}");
                 told += 1;
             }
-            disk.plan(Plan::default());
+            disk.plan(FaultPlan::default());
             got_alone(&store, &items).expect("reads succeed");
             got(&store, &items).expect("reads succeed");
             assert!(scanned(&store, usize::MAX, Direction::Forward).expect("reads succeed") == items);

@@ -7,8 +7,8 @@ use crate::base::error::Result;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::io::reader::Reader;
-use crate::io::sim::{Plan, SimDisk, Stop};
-use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
+use crate::io::sim::{FaultPlan, SimDisk, Stop};
+use crate::io::storage::{DirectoryEntry, LockMode, Storage, StorageCounts};
 
 use super::model::Known;
 
@@ -102,7 +102,7 @@ impl Storage for Recorder {
         self.disk.unlock();
     }
 
-    fn list(&self) -> Result<Vec<Entry>> {
+    fn list(&self) -> Result<Vec<DirectoryEntry>> {
         self.disk.list()
     }
 
@@ -121,7 +121,7 @@ impl Storage for Recorder {
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
         let what = format!("write at {offset}, {} bytes to", bytes.len());
         let amid = self.machine.fork();
-        amid.plan(Plan::stop(Stop::Amid, 0));
+        amid.plan(FaultPlan::stop(Stop::Amid, 0));
         // The process that stops there sees no result.
         let _ = self.on(&amid).write(file, offset, bytes);
         self.keep(amid, (self.machine.calls(), Stop::Amid), &what, Some(file));

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::sync::ProcessOnceLock;
-use crate::io::sim::{Crash, Cut};
+use crate::io::sim::{Crash, PowerCut};
 
 use super::case::{Case, What};
 use super::crash::{Ends, Examiner};
@@ -131,7 +131,7 @@ impl Shrinking {
                     fewer.again.remove(index);
                     fewer
                 }));
-                smaller.push(Ends { cut: Cut::Any, ..ends.clone() });
+                smaller.push(Ends { cut: PowerCut::Any, ..ends.clone() });
                 for ends in smaller.into_iter().filter(|one| *one != ends) {
                     if self.try_case(Case { what: with(ends), ..self.best.clone() }) {
                         return;

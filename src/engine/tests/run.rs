@@ -13,7 +13,7 @@ mod ops;
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::settings::StoreSettings;
-use crate::base::step::Step;
+use crate::base::step::MachineStep;
 use crate::base::sync::{Arc, Mutex};
 use crate::compact::pick::FullMerge;
 use crate::format::frames::RECORDS_FROM;
@@ -24,7 +24,7 @@ use crate::io::storage::Storage;
 use crate::write::commit::{Commit, WriteAsk};
 use crate::write::writer::Until;
 
-use super::super::{Mode, OpenOptions, Store};
+use super::super::{OpenMode, OpenOptions, Store};
 use super::model::{Known, Model, Names};
 use crate::engine::open::checkpoint::Checkpoint;
 
@@ -83,13 +83,13 @@ pub(super) fn open_by(
         search: seed % 5,
         ..StoreSettings::default()
     };
-    let options = OpenOptions { hash_secret, ..OpenOptions::new(settings, Mode::CreateIfMissing) };
+    let options = OpenOptions { hash_secret, ..OpenOptions::new(settings, OpenMode::CreateIfMissing) };
     Ok((Store::open(env, options)?, threads))
 }
 
 /// The next input of a writer.
 enum Next {
-    Step(Step<WriteAsk, Result<()>>),
+    Step(MachineStep<WriteAsk, Result<()>>),
     Answer(Result<()>),
 }
 
@@ -266,7 +266,7 @@ impl<'s> Run<'s> {
         };
         let answer = match writer.next {
             Next::Answer(answer) => answer,
-            Next::Step(Step::Done(result)) => {
+            Next::Step(MachineStep::Done(result)) => {
                 self.done(&writer.op, result);
                 if let Some(room) = writer.op.room {
                     drop(writer.commit);
@@ -275,8 +275,8 @@ impl<'s> Run<'s> {
                 }
                 return true;
             }
-            Next::Step(Step::Touch) => unreachable!("a commit takes no turns with others"),
-            Next::Step(Step::Wait) => {
+            Next::Step(MachineStep::Touch) => unreachable!("a commit takes no turns with others"),
+            Next::Step(MachineStep::Wait) => {
                 let has_moved = writer.commit.waits_for().is_some_and(|(event, seen)| event.seen() != seen);
                 if !has_moved {
                     self.writers[index] = Some(writer);
@@ -284,11 +284,13 @@ impl<'s> Run<'s> {
                 }
                 Ok(())
             }
-            Next::Step(Step::Ask(WriteAsk::Room { seen })) if self.store.writer.changed.seen() == seen => {
+            Next::Step(MachineStep::Ask(WriteAsk::Room { seen }))
+                if self.store.writer.changed.seen() == seen =>
+            {
                 self.writers[index] = Some(writer);
                 return false;
             }
-            Next::Step(Step::Ask(ask)) => {
+            Next::Step(MachineStep::Ask(ask)) => {
                 let answer = self.answer(&mut writer, ask);
                 writer.next = Next::Answer(answer);
                 self.writers[index] = Some(writer);

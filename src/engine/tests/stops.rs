@@ -4,7 +4,7 @@
 //! A state is one such end. Some disks are byte for byte equal to others and are opened once. Each test
 //! states the least number of states it checks and of disks it opens: together 450,700 and 181,500.
 
-use crate::io::sim::{Crash, Cut, SimRng, Stop};
+use crate::io::sim::{Crash, PowerCut, SimRng, Stop};
 
 use super::case::{Case, What};
 use super::crash::{Again, Ends, Examiner, seeds};
@@ -47,7 +47,7 @@ pub(super) fn scale() -> u64 {
 fn ends_of(rng: &mut SimRng, open_calls: u64) -> Vec<Ends> {
     let mut all = vec![Ends::once(Crash::Process, rng.u64())];
     for _ in 0..scale() {
-        let cut = [Cut::Torn, Cut::Pages, Cut::Stale, Cut::Names][rng.index(4)];
+        let cut = [PowerCut::Torn, PowerCut::Pages, PowerCut::Stale, PowerCut::Names][rng.index(4)];
         all.push(Ends { cut, ..Ends::once(Crash::Power, rng.u64()) });
         all.extend((0..3).map(|_| Ends::once(Crash::Power, rng.u64())));
         if rng.one_in(3) {
@@ -101,7 +101,7 @@ fn stops(name: &str, states_min: u64, opened_min: u64) {
 }
 
 /// Stops some scenarios at every call by power cuts of one kind.
-fn cuts(cut: Cut, names: &[&str], states_min: u64) {
+fn cuts(cut: PowerCut, names: &[&str], states_min: u64) {
     let mut counts = Counts::default();
     for (name, seed) in names.iter().flat_map(|name| seeds(20..22).map(move |seed| (name, seed))) {
         let mut rng = SimRng::new(seed);
@@ -308,25 +308,25 @@ fn f01_everything() {
 /// Writes torn at any byte or sector; each page of a file may be from a different write.
 #[test]
 fn f02_torn_writes() {
-    cuts(Cut::Torn, &["group_commits", "manifest", "flush", "everything", "reopen"], 11_000);
+    cuts(PowerCut::Torn, &["group_commits", "manifest", "flush", "everything", "reopen"], 11_000);
 }
 
 /// Each page is kept or lost independently.
 #[test]
 fn f03_pages_apart() {
-    cuts(Cut::Pages, &["group_commits", "rotate", "leveled", "everything"], 8000);
+    cuts(PowerCut::Pages, &["group_commits", "rotate", "leveled", "everything"], 8000);
 }
 
 /// Lengths are kept and bytes lost: zeros, noise, or another file's old bytes.
 #[test]
 fn f03_stale_pages() {
-    cuts(Cut::Stale, &["group_commits", "manifest", "ingest_beside", "everything"], 9000);
+    cuts(PowerCut::Stale, &["group_commits", "manifest", "ingest_beside", "everything"], 9000);
 }
 
 /// Created, changed and removed names are kept or lost independently.
 #[test]
 fn f04_names_apart() {
-    cuts(Cut::Names, &["manifest", "leveled", "ingest_beside", "checkpoint", "everything"], 12_000);
+    cuts(PowerCut::Names, &["manifest", "leveled", "ingest_beside", "checkpoint", "everything"], 12_000);
 }
 
 /// A recovering process is stopped before, amid and after each of its calls. So is the process that recovers

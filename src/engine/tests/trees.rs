@@ -8,22 +8,22 @@ use crate::base::error::Error;
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::base::visits;
-use crate::engine::background::work::Kind;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::background::work::WorkKind;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::io::sim::SimDisk;
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
-fn make(store: &Store, keyspaces: usize) -> Vec<Arc<Keyspace>> {
+fn make(store: &Store, keyspaces: usize) -> Vec<Arc<KeyspaceData>> {
     let name = |number| format!("k{number}");
     (0..keyspaces).map(|number| store.open_keyspace(&name(number), &[]).expect("no fault")).collect()
 }
 
 /// Puts one item per round into each keyspace, and flushes each round.
-fn put_rounds(store: &Store, all: &[Arc<Keyspace>], rounds: Range<u64>) {
+fn put_rounds(store: &Store, all: &[Arc<KeyspaceData>], rounds: Range<u64>) {
     for round in rounds {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         for keyspace in all {
             items.push(keyspace.tree, ItemKind::Put, &round.to_be_bytes(), b"value").expect("is short");
         }
@@ -33,15 +33,15 @@ fn put_rounds(store: &Store, all: &[Arc<Keyspace>], rounds: Range<u64>) {
 }
 
 /// The number of rounds whose item is present.
-fn count(store: &Store, keyspace: &Keyspace, rounds: u64) -> usize {
+fn count(store: &Store, keyspace: &KeyspaceData, rounds: u64) -> usize {
     let has = |round: &u64| {
-        let key = (&round.to_be_bytes()[..], Wants::Value);
+        let key = (&round.to_be_bytes()[..], GetMode::Value);
         store.get(keyspace, key, None, &mut NoTrace, |value| value.is_some()).expect("no fault")
     };
     (0..rounds).filter(has).count()
 }
 
-fn runs_of(store: &Store, keyspace: &Keyspace) -> usize {
+fn runs_of(store: &Store, keyspace: &KeyspaceData) -> usize {
     let pin = store.epoch.pin();
     store.views.load(&pin).get().version.tree(keyspace.tree).map_or(0, |tree| tree.runs().count())
 }
@@ -77,7 +77,7 @@ fn visits_of_a_change(keyspaces: usize) -> [u64; 4] {
     let (store, threads) = run::open_in(&SimDisk::new(1), 1, (256 << 20, 0), |_| ()).expect("no fault");
     let all = make(&store, keyspaces);
     for some in all.chunks(500) {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         for keyspace in some {
             items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("is short");
         }
@@ -85,8 +85,8 @@ fn visits_of_a_change(keyspaces: usize) -> [u64; 4] {
     }
     store.flush().expect("no fault");
     store.settle().expect("no fault");
-    let put = |keyspace: &Keyspace| {
-        let mut items = Items::default();
+    let put = |keyspace: &KeyspaceData| {
+        let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, b"key", b"other").expect("is short");
         store.write(&items, None).expect("no fault");
         store.flush().expect("no fault");
@@ -143,11 +143,11 @@ fn damage_stops_its_own_tree() {
     disk.set_contents(file, Some(&bytes));
     put_rounds(&store, &all, 1..ROUNDS);
     threads.run_until_idle();
-    let error = store.work.error_of(Kind::Merge(all[BAD].tree));
+    let error = store.work.error_of(WorkKind::Merge(all[BAD].tree));
     assert!(matches!(error, Some(Error::Corrupt(_))), "{error:?}");
     assert_eq!(runs_of(&store, &all[BAD]), ROUNDS as usize, "nothing of it was merged");
     for (number, keyspace) in all.iter().enumerate().filter(|(number, _)| *number != BAD) {
-        assert!(store.work.error_of(Kind::Merge(keyspace.tree)).is_none());
+        assert!(store.work.error_of(WorkKind::Merge(keyspace.tree)).is_none());
         assert!(runs_of(&store, keyspace) < ROUNDS as usize / 2, "k{number}");
         assert_eq!(count(&store, keyspace, ROUNDS), ROUNDS as usize, "k{number}");
     }

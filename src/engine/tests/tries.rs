@@ -12,13 +12,13 @@ use crate::base::place::stored_key;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::base::visits;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
 use crate::inspect::verify_open;
 use crate::io::sim::{SimDisk, SimRng};
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 const VALUE_BYTES: usize = 220;
 /// This many items fill a table of 64 KiB.
@@ -26,10 +26,10 @@ const FLUSH_ITEMS: usize = 250;
 const BATCH_ITEMS: usize = 20;
 
 /// Puts items under these keys, in batches.
-fn put(store: &Store, keyspace: &Keyspace, keys: impl Iterator<Item = Vec<u8>>) {
+fn put(store: &Store, keyspace: &KeyspaceData, keys: impl Iterator<Item = Vec<u8>>) {
     let (keys, mut batch) = (keys.collect::<Vec<_>>(), 0u8);
     for some in keys.chunks(BATCH_ITEMS) {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         for key in some {
             items.push(keyspace.tree, ItemKind::Put, key, &[batch; VALUE_BYTES]).expect("is short");
         }
@@ -38,7 +38,7 @@ fn put(store: &Store, keyspace: &Keyspace, keys: impl Iterator<Item = Vec<u8>>) 
     }
 }
 
-fn stored(store: &Store, keyspace: &Keyspace, number: u32) -> Vec<u8> {
+fn stored(store: &Store, keyspace: &KeyspaceData, number: u32) -> Vec<u8> {
     stored_key(store.hash_secret(), keyspace.id, &number.to_le_bytes()).to_vec()
 }
 
@@ -110,7 +110,7 @@ fn amplification(secret: Option<[u8; 16]>, items: u32) -> (u64, usize) {
     for number in (0..items).step_by(7) {
         let key = stored(&store, &keyspace, number);
         let has_value = |value: Option<&[u8]>| value.is_some_and(|value| value.len() == VALUE_BYTES);
-        let wanted = (&key[..], Wants::Value);
+        let wanted = (&key[..], GetMode::Value);
         assert!(store.get(&keyspace, wanted, None, &mut NoTrace, has_value).expect("no fault"), "{number}");
     }
     let point = store.point();
@@ -138,7 +138,7 @@ fn keys_of_one_path_are_bounded() {
 
 /// A key of a store whose hash has 8 bits: keys with equal hashes are told apart only by their bytes. A few
 /// hashes have most keys, more than a block holds.
-fn collided(store: &Store, keyspace: &Keyspace, number: u32) -> Vec<u8> {
+fn collided(store: &Store, keyspace: &KeyspaceData, number: u32) -> Vec<u8> {
     // Some keys are prefixes of others.
     let (start, end) = (number.to_be_bytes(), vec![b'k'; (number >> 5) as usize % 7]);
     let key = [&start[..2], &end, &start[2..]].concat();
@@ -148,11 +148,11 @@ fn collided(store: &Store, keyspace: &Keyspace, number: u32) -> Vec<u8> {
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Gets of one key and of many, and a scan, of the store at a point agree with the model.
-fn check(store: &Store, keyspace: &Keyspace, point: &Point, model: &Model, rng: &mut SimRng) {
+fn check(store: &Store, keyspace: &KeyspaceData, point: &Point, model: &Model, rng: &mut SimRng) {
     let asked: Vec<Vec<u8>> =
         (0..150).map(|_| collided(store, keyspace, rng.below(COLLIDED_KEYS + 200) as u32)).collect();
     for key in &asked {
-        let wanted = (&key[..], Wants::Value);
+        let wanted = (&key[..], GetMode::Value);
         let found = store.get(keyspace, wanted, Some(point), &mut NoTrace, |value| value.map(<[u8]>::to_vec));
         assert_eq!(found.expect("no fault").as_ref(), model.get(key), "{key:?}");
     }
@@ -184,7 +184,7 @@ fn collisions_are_right() {
     for round in 0..12u64 {
         let (point, before) = (store.snapshot_point(), model.clone());
         for batch in 0..60 {
-            let mut items = Items::default();
+            let mut items = BatchItems::default();
             for _ in 0..BATCH_ITEMS {
                 let number = rng.below(COLLIDED_KEYS * (round + 1) / 12) as u32;
                 let key = collided(&store, &keyspace, number);

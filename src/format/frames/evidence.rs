@@ -6,7 +6,7 @@
 //! file for all inputs.
 
 use crate::base::checksum::{self, Context};
-use crate::base::codec::Reader;
+use crate::base::codec::ByteReader;
 
 /// The polynomial of CRC32C, with the lowest power in the highest bit.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -77,7 +77,7 @@ fn times(mut one: u32, mut other: u32) -> u32 {
 /// The number of zeros at the end of `bytes`, counted in words for speed.
 pub(super) fn zeros_at_end(bytes: &[u8]) -> usize {
     let words = bytes.rchunks_exact(8);
-    let zero_words = words.take_while(|word| Reader::new(word).u64("a word") == Ok(0)).count();
+    let zero_words = words.take_while(|word| ByteReader::new(word).u64("a word") == Ok(0)).count();
     let rest = bytes.len() - 8 * zero_words;
     8 * zero_words + bytes[..rest].iter().rev().take_while(|byte| **byte == 0).count()
 }

@@ -1,15 +1,15 @@
 //! The scan of a whole log or manifest: it finds the good records and their end, and decides whether that end
 //! is damage.
 //!
-//! A promise is a position up to which the file is known durable. Promises come from good slots, the witness,
-//! the `synced to` of any good record (also of one behind a damaged record), and the end that the manifest
-//! records for a sealed log. The rule (design, "Bytes"): every record below a promise must be readable. Above
-//! the promises, the system's boot decides. If only the process died since the file was written, a damaged
-//! record before a good one is damage too: the kernel keeps all bytes written to it. Otherwise the end is a
-//! torn tail, and the scan uses no byte behind it.
+//! A recorded end is a position up to which the file is known durable. Recorded ends come from good slots,
+//! the witness, the `synced to` of any good record (also of one behind a damaged record), and the end that
+//! the manifest records for a sealed log. The rule (design, "Bytes"): every record below a recorded end must
+//! be readable. Above the recorded ends, the system's boot decides. If only the process died since the file
+//! was written, a damaged record before a good one is damage too: the kernel keeps all bytes written to it.
+//! Otherwise the end is a torn tail, and the scan uses no byte behind it.
 
 use crate::base::checksum::Context;
-use crate::base::codec::Reader;
+use crate::base::codec::ByteReader;
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence};
 
@@ -26,7 +26,7 @@ pub(crate) struct Expected {
     /// Length of the file, from the record that names it.
     pub(crate) bytes: u64,
     /// The recorded end of a sealed log.
-    pub(crate) promise: Option<FramePoint>,
+    pub(crate) recorded_end: Option<FramePoint>,
     /// The last-synced log position from STORE. It may be about another log.
     pub(crate) witness: Option<Witness>,
     /// Boot id of the running system; 0 if unknown.
@@ -36,8 +36,9 @@ pub(crate) struct Expected {
 impl Expected {
     /// Bytes that suffice to read a file with a recorded end: up to that end, and room for the head of one
     /// record behind it.
-    pub(crate) fn promised_bytes(&self) -> Option<u64> {
-        self.promise.map(|promise| promise.bytes.saturating_add(RECORD_HEAD_BYTES as u64).min(self.bytes))
+    pub(crate) fn recorded_bytes(&self) -> Option<u64> {
+        self.recorded_end
+            .map(|recorded_end| recorded_end.bytes.saturating_add(RECORD_HEAD_BYTES as u64).min(self.bytes))
     }
 
     /// Checks that a framed file can have this length. Call it before allocating memory for the file.
@@ -59,7 +60,7 @@ pub(crate) enum Tail {
     /// Bytes that the scan ignores: a torn write, or remains of a recycled log's earlier life.
     Torn {
         /// Distance from the tail to the last byte that is not zero.
-        remains_bytes: u64,
+        ignored_bytes: u64,
         /// Distance from the tail to the end of the last good record behind it; 0 if there is none. Remains
         /// of a torn record are not counted, as they look like remains of an earlier life.
         discarded_bytes: u64,
@@ -117,7 +118,7 @@ struct Shape<'a> {
 impl<'a> Shape<'a> {
     /// The record at `at`, if the head and the length are possible ones. Cheap.
     fn read(bytes: &'a [u8], at: usize) -> Option<Shape<'a>> {
-        let mut reader = Reader::new(bytes.get(at..)?);
+        let mut reader = ByteReader::new(bytes.get(at..)?);
         let checksum = reader.u32("a record").ok()?;
         let length = reader.u32("a record").ok()? as usize;
         let sequence_and_kind = reader.u64("a record").ok()?;
@@ -138,7 +139,7 @@ impl<'a> Shape<'a> {
 }
 
 /// A point that the records must reach, and the name of its source.
-struct Promise {
+struct RecordedEnd {
     point: FramePoint,
     what: &'static str,
     met: bool,
@@ -148,7 +149,7 @@ struct Scanner<'a> {
     expected: &'a Expected,
     bytes: &'a [u8],
     kind: RecordKind,
-    promises: Vec<Promise>,
+    recorded_ends: Vec<RecordedEnd>,
 }
 
 /// Scans a whole file.
@@ -161,8 +162,8 @@ struct Scanner<'a> {
 pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>> {
     let file = expected.file;
     expected.check_length()?;
-    let is_promised_part = expected.promised_bytes() == Some(bytes.len() as u64);
-    if bytes.len() as u64 != expected.bytes && !is_promised_part {
+    let is_recorded_part = expected.recorded_bytes() == Some(bytes.len() as u64);
+    if bytes.len() as u64 != expected.bytes && !is_recorded_part {
         return Err(Error::corrupt(
             file,
             bytes.len() as u64,
@@ -182,21 +183,21 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
     let same_boot = newest.is_some_and(|(_, boot_id)| boot_id == expected.boot_id && boot_id != 0);
     let next_turn = slots.iter().map(|slot| slot.turn.wrapping_add(1)).max().unwrap_or(0);
 
-    let promise = |point, what| Promise { point, what, met: false };
-    let by_slots = slots.iter().map(|slot| promise(slot.durable, "the records that a slot vouches for"));
+    let recorded_end = |point, what| RecordedEnd { point, what, met: false };
+    let by_slots = slots.iter().map(|slot| recorded_end(slot.durable, "the records that a slot vouches for"));
     let by_witness =
-        witness.map(|witness| promise(witness.durable, "the records that the witness vouches for"));
+        witness.map(|witness| recorded_end(witness.durable, "the records that the witness vouches for"));
     let by_manifest =
-        expected.promise.map(|point| promise(point, "the records that the manifest vouches for"));
-    let promises = by_slots.chain(by_witness).chain(by_manifest).collect();
+        expected.recorded_end.map(|point| recorded_end(point, "the records that the manifest vouches for"));
+    let recorded_ends = by_slots.chain(by_witness).chain(by_manifest).collect();
     let kind = RecordKind::in_file(expected.header.kind);
-    let mut scanner = Scanner { expected, bytes, kind, promises };
+    let mut scanner = Scanner { expected, bytes, kind, recorded_ends };
 
     let (end, synced_to) = scanner.walk()?;
-    if let Some(unmet) = scanner.promises.iter().find(|promise| !promise.met) {
+    if let Some(unmet) = scanner.recorded_ends.iter().find(|recorded_end| !recorded_end.met) {
         return Err(scanner.short(end, unmet.what, unmet.point.bytes));
     }
-    if expected.promise.is_some() {
+    if expected.recorded_end.is_some() {
         // A slot without a boot id says that records follow which a full disk refused.
         let may_be_refused = newest.is_some_and(|(_, boot_id)| boot_id == 0);
         if !may_be_refused && let Some(record) = scanner.good_record(end) {
@@ -246,9 +247,11 @@ impl<'a> Scanner<'a> {
         let mut point = FramePoint::start(self.expected.header.uid);
         let mut synced_to = RECORDS_FROM;
         loop {
-            for promise in self.promises.iter_mut().filter(|promise| promise.point.bytes == point.bytes) {
-                if promise.point.chain != point.chain {
-                    let (expected, found) = (promise.point.chain, point.chain);
+            for recorded_end in
+                self.recorded_ends.iter_mut().filter(|recorded_end| recorded_end.point.bytes == point.bytes)
+            {
+                if recorded_end.point.chain != point.chain {
+                    let (expected, found) = (recorded_end.point.chain, point.chain);
                     return Err(Error::corrupt(
                         self.expected.file,
                         point.bytes,
@@ -257,9 +260,9 @@ impl<'a> Scanner<'a> {
                         format_args!("{found:016x}"),
                     ));
                 }
-                promise.met = true;
+                recorded_end.met = true;
             }
-            if self.expected.promise.is_some_and(|promise| promise.bytes <= point.bytes) {
+            if self.expected.recorded_end.is_some_and(|recorded_end| recorded_end.bytes <= point.bytes) {
                 return Ok((point, synced_to));
             }
             let Some(record) = self.good_record(point) else {
@@ -280,7 +283,7 @@ impl<'a> Scanner<'a> {
         let checked = self.bytes.get(at + 4..record.end)?;
         let is_next = match self.kind {
             RecordKind::Batch => true,
-            RecordKind::Edit => Reader::new(record.payload).u64("the chain") == Ok(point.chain),
+            RecordKind::Edit => ByteReader::new(record.payload).u64("the chain") == Ok(point.chain),
         };
         (is_next && self.context(at).checksum(&[checked]) == record.checksum).then_some(record)
     }
@@ -314,7 +317,7 @@ impl<'a> Scanner<'a> {
             at = record.end;
             discarded = at - from;
         }
-        Ok(Tail::Torn { remains_bytes: rest_bytes as u64, discarded_bytes: discarded as u64 })
+        Ok(Tail::Torn { ignored_bytes: rest_bytes as u64, discarded_bytes: discarded as u64 })
     }
 
     fn short(&self, end: FramePoint, what: &'static str, expected_to: u64) -> Error {

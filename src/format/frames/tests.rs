@@ -17,10 +17,10 @@ fn header(kind: FileKind) -> FileHeader {
     FileHeader { kind, store_id: 99, uid: UID, features: 0 }
 }
 
-fn expected(boot_id: u128, promise: Option<FramePoint>) -> Expected {
+fn expected(boot_id: u128, recorded_end: Option<FramePoint>) -> Expected {
     let file = FileName::new(FileKind::Log, 3);
     let header = header(FileKind::Log);
-    Expected { file, header, bytes: FILE_BYTES as u64, promise, witness: None, boot_id }
+    Expected { file, header, bytes: FILE_BYTES as u64, recorded_end, witness: None, boot_id }
 }
 
 /// A file in memory with its writer.
@@ -176,7 +176,7 @@ fn below_a_slot_is_corruption() {
                 Ok(records) => {
                     let found = file.scan(boot).expect("a torn tail");
                     assert_eq!(payloads(&found).len(), records);
-                    assert_eq!(found.tail, Tail::Torn { remains_bytes: 29, discarded_bytes: 0 });
+                    assert_eq!(found.tail, Tail::Torn { ignored_bytes: 29, discarded_bytes: 0 });
                     assert_eq!(found.durable_to, found.end.bytes);
                 }
             }
@@ -271,9 +271,9 @@ fn the_boot_decides_above_the_promises() {
     for boot in [OTHER_BOOT, 0] {
         let found = file.scan(boot).expect("a torn tail");
         assert_eq!(payloads(&found), vec![b"one".to_vec()]);
-        assert_eq!(found.tail, Tail::Torn { remains_bytes: 61, discarded_bytes: 64 });
+        assert_eq!(found.tail, Tail::Torn { ignored_bytes: 61, discarded_bytes: 64 });
     }
-    let (offset, page) = file.framer.clone().synced_before_remains(file.points[1]);
+    let (offset, page) = file.framer.clone().synced_before_failed_tail(file.points[1]);
     file.bytes[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
     for boot in [BOOT, 0] {
         assert_eq!(payloads(&file.scan(boot).expect("a torn tail")), vec![b"one".to_vec()], "boot {boot}");
@@ -286,8 +286,8 @@ fn the_boot_decides_above_the_promises() {
 fn the_manifest_decides_where_a_sealed_log_ends() {
     let mut file = Written::new();
     file.record(b"one").record(b"two").record(b"three");
-    let upto = |promise, bytes: &[u8]| {
-        scan(&expected(OTHER_BOOT, Some(promise)), bytes).map(|scan| payloads(&scan).len())
+    let upto = |recorded_end, bytes: &[u8]| {
+        scan(&expected(OTHER_BOOT, Some(recorded_end)), bytes).map(|scan| payloads(&scan).len())
     };
     assert_eq!(upto(file.points[3], &file.bytes).expect("sound"), 3);
     // A good record behind the recorded end: the log continues, so the manifest is stale.
@@ -299,8 +299,8 @@ fn the_manifest_decides_where_a_sealed_log_ends() {
     let chain = FramePoint { chain: 1, ..file.points[2] };
     assert_eq!(corrupt_what(upto(chain, &file.bytes)), "the chain of records");
     for bytes in [RECORDS_FROM + 8, FILE_BYTES as u64, 0] {
-        let promise = FramePoint { bytes, ..file.points[3] };
-        assert_eq!(corrupt_what(upto(promise, &file.bytes)), BY_MANIFEST, "{bytes}");
+        let recorded_end = FramePoint { bytes, ..file.points[3] };
+        assert_eq!(corrupt_what(upto(recorded_end, &file.bytes)), BY_MANIFEST, "{bytes}");
     }
     let mut damaged = file.bytes.clone();
     damaged[file.at(2)] ^= 1;

@@ -1,6 +1,6 @@
 //! The bytes of partition rules, within a change of a manifest. Pure.
 
-use crate::base::codec::{Reader, put_varint};
+use crate::base::codec::{ByteReader, put_varint};
 use crate::base::rule::{BOUNDS_MAX, KeyFunction, Rule};
 
 use super::Decoded;
@@ -35,7 +35,7 @@ pub(super) fn encode_short_name(name: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name);
 }
 
-pub(super) fn decode_rule(reader: &mut Reader<'_>) -> Decoded<Rule> {
+pub(super) fn decode_rule(reader: &mut ByteReader<'_>) -> Decoded<Rule> {
     let before = reader.clone();
     match reader.u8("the kind of rule")? {
         rule_kind::EXPLICIT => Ok(Rule::Explicit),
@@ -49,7 +49,7 @@ pub(super) fn decode_rule(reader: &mut Reader<'_>) -> Decoded<Rule> {
     }
 }
 
-fn decode_function(reader: &mut Reader<'_>) -> Decoded<Rule> {
+fn decode_function(reader: &mut ByteReader<'_>) -> Decoded<Rule> {
     let version = reader.u32("the version of a function of keys")?;
     let (before, name) = (reader.clone(), decode_short_name(reader)?);
     match std::str::from_utf8(&name) {
@@ -58,7 +58,7 @@ fn decode_function(reader: &mut Reader<'_>) -> Decoded<Rule> {
     }
 }
 
-fn decode_ranges(reader: &mut Reader<'_>) -> Decoded<Rule> {
+fn decode_ranges(reader: &mut ByteReader<'_>) -> Decoded<Rule> {
     let before = reader.clone();
     let count = reader.varint_up_to(BOUNDS_MAX as u64, "the number of bounds")?;
     let mut bounds = Vec::new();
@@ -69,7 +69,7 @@ fn decode_ranges(reader: &mut Reader<'_>) -> Decoded<Rule> {
     rule.map_err(|_| before.malformed("ascending bounds of partitions", count, 0).into())
 }
 
-pub(super) fn decode_short_name(reader: &mut Reader<'_>) -> Decoded<Box<[u8]>> {
+pub(super) fn decode_short_name(reader: &mut ByteReader<'_>) -> Decoded<Box<[u8]>> {
     let bytes = reader.u8("the partition's name length")?;
     Ok(reader.bytes(bytes.into(), "the partition's name")?.into())
 }

@@ -1,12 +1,12 @@
 //! The state of a manifest: the result of all its edits.
 //!
-//! Invariants, kept by [`State::apply`] for every change and by [`State::check`] for every edit: 1. every
-//! object that a change refers to exists, and no object is added twice; 2. no id is at or above the reserved
-//! ones; 3. names of keyspaces are unique, and so are names of partitions in a keyspace; 4. every table has a
-//! slice; 5. in a partition, slices of level 0 have run 0 and disjoint ranges of sequence numbers, and slices
-//! of one run of a deeper level have disjoint ranges of keys; 6. in a hashed keyspace, a level is a height of
-//! the trie, and the keys of a slice belong to one node; 7. no rule by ranges of keys divides a hashed
-//! keyspace.
+//! Invariants, kept by [`ManifestState::apply`] for every change and by [`ManifestState::check`] for every
+//! edit: 1. every object that a change refers to exists, and no object is added twice; 2. no id is at or
+//! above the reserved ones; 3. names of keyspaces are unique, and so are names of partitions in a keyspace;
+//! 4. every table has a slice; 5. in a partition, slices of level 0 have run 0 and disjoint ranges of
+//! sequence numbers, and slices of one run of a deeper level have disjoint ranges of keys; 6. in a hashed
+//! keyspace, a level is a height of the trie, and the keys of a slice belong to one node; 7. no rule by
+//! ranges of keys divides a hashed keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ use crate::base::place::{HEIGHT_MAX, NodeId};
 use crate::base::rule::Rule;
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 
-use super::{Change, KeyspaceKind, LEVEL_MAX, NAME_BYTES_MAX, Settings, Slice};
+use super::{KeyspaceKind, LEVEL_MAX, ManifestChange, NAME_BYTES_MAX, Settings, Slice};
 
 /// A keyspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Keyspace {
+pub(crate) struct ManifestKeyspace {
     pub(crate) kind: KeyspaceKind,
     pub(crate) name: String,
     pub(crate) settings: Settings,
@@ -44,7 +44,7 @@ pub(crate) struct Log {
     pub(crate) uid: u64,
     pub(crate) bytes: u64,
     /// Recorded end of the records, once the log is sealed and durable.
-    pub(crate) promise: Option<FramePoint>,
+    pub(crate) recorded_end: Option<FramePoint>,
 }
 
 impl Log {
@@ -89,8 +89,8 @@ fn broken(what: &'static str, number: u64) -> Applied {
 
 /// Keyspaces, partitions, logs and tables of a store.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct State {
-    pub(crate) keyspaces: BTreeMap<KeyspaceId, Keyspace>,
+pub(crate) struct ManifestState {
+    pub(crate) keyspaces: BTreeMap<KeyspaceId, ManifestKeyspace>,
     pub(crate) partitions: BTreeMap<PartitionId, Partition>,
     /// Logs by number, which is the order of replay.
     pub(crate) logs: BTreeMap<u64, Log>,
@@ -115,7 +115,7 @@ pub(crate) struct State {
     contents_bytes: u64,
 }
 
-fn keyspace_bytes(keyspace: &Keyspace) -> u64 {
+fn keyspace_bytes(keyspace: &ManifestKeyspace) -> u64 {
     let retain_bytes = if keyspace.retained_from.is_empty() { 0 } else { 6 + keyspace.retained_from.len() };
     (16 + keyspace.name.len() + 12 * keyspace.settings.len() + retain_bytes) as u64
 }
@@ -141,18 +141,24 @@ fn slice_bytes(slice: &Slice) -> u64 {
     (104 + slice.min_key.len() + max_bytes) as u64
 }
 
-impl State {
+impl ManifestState {
     /// Applies one change. After an error the state is partly changed and must be discarded.
-    pub(crate) fn apply(&mut self, change: &Change) -> Applied {
+    pub(crate) fn apply(&mut self, change: &ManifestChange) -> Applied {
         match change {
-            Change::Keyspace { id, kind, name, settings } => {
+            ManifestChange::Keyspace { id, kind, name, settings } => {
                 let (name, settings) = (name.clone(), settings.clone());
                 self.add_keyspace(
                     *id,
-                    Keyspace { kind: *kind, name, settings, rule: None, retained_from: Box::default() },
+                    ManifestKeyspace {
+                        kind: *kind,
+                        name,
+                        settings,
+                        rule: None,
+                        retained_from: Box::default(),
+                    },
                 )
             }
-            Change::KeyspaceSettings { id, settings } => match self.keyspaces.get_mut(id) {
+            ManifestChange::KeyspaceSettings { id, settings } => match self.keyspaces.get_mut(id) {
                 Some(keyspace) => {
                     self.contents_bytes -= keyspace_bytes(keyspace);
                     keyspace.settings.clone_from(settings);
@@ -161,46 +167,46 @@ impl State {
                 }
                 None => broken("settings of an unknown keyspace", id.0.into()),
             },
-            Change::DropKeyspace { id } => self.drop_keyspace(*id),
-            Change::Partition { id, keyspace, name } => {
+            ManifestChange::DropKeyspace { id } => self.drop_keyspace(*id),
+            ManifestChange::Partition { id, keyspace, name } => {
                 self.add_partition(*id, Partition { keyspace: *keyspace, name: name.clone() })
             }
-            Change::DropPartition { id } => self.drop_partition(*id),
-            Change::Log { number, path, uid, bytes } => {
-                self.add_log(*number, Log { path: *path, uid: *uid, bytes: *bytes, promise: None })
+            ManifestChange::DropPartition { id } => self.drop_partition(*id),
+            ManifestChange::Log { number, path, uid, bytes } => {
+                self.add_log(*number, Log { path: *path, uid: *uid, bytes: *bytes, recorded_end: None })
             }
-            Change::LogPromised { number, end } => self.promise_log(*number, *end),
-            Change::LogRemoved { number } => match self.logs.remove(number) {
+            ManifestChange::LogPromised { number, end } => self.record_log_end(*number, *end),
+            ManifestChange::LogRemoved { number } => match self.logs.remove(number) {
                 Some(_) => Ok(()),
                 None => broken("removal of an unknown log", *number),
             },
-            Change::Table { number, path, uid, bytes, checksum } => {
+            ManifestChange::Table { number, path, uid, bytes, checksum } => {
                 let slices = BTreeMap::new();
                 let table = Table { path: *path, uid: *uid, bytes: *bytes, checksum: *checksum, slices };
                 self.add_table(*number, table)
             }
-            Change::Slice { table, index, slice } => self.add_slice(*table, *index, slice),
-            Change::SliceMoved { table, index, level, run } => {
+            ManifestChange::Slice { table, index, slice } => self.add_slice(*table, *index, slice),
+            ManifestChange::SliceMoved { table, index, level, run } => {
                 self.move_slice(*table, *index, (*level, *run))
             }
-            Change::SliceRemoved { table, index } => self.remove_slice(*table, *index),
-            Change::TableRemoved { number } => self.remove_table(*number),
-            Change::Ids { next_keyspace, next_partition } => {
+            ManifestChange::SliceRemoved { table, index } => self.remove_slice(*table, *index),
+            ManifestChange::TableRemoved { number } => self.remove_table(*number),
+            ManifestChange::Ids { next_keyspace, next_partition } => {
                 if *next_keyspace < self.next_keyspace || *next_partition < self.next_partition {
                     return broken("reserved ids that go back", (*next_partition).into());
                 }
                 (self.next_keyspace, self.next_partition) = (*next_keyspace, *next_partition);
                 Ok(())
             }
-            Change::Flushed { sequence } => {
+            ManifestChange::Flushed { sequence } => {
                 if *sequence < self.flushed {
                     return broken("a flushed sequence that goes back", *sequence);
                 }
                 self.flushed = *sequence;
                 Ok(())
             }
-            Change::PartitionRule { keyspace, rule } => self.set_rule(*keyspace, rule),
-            Change::RetainFrom { keyspace, name } => self.retain_from(*keyspace, name),
+            ManifestChange::PartitionRule { keyspace, rule } => self.set_rule(*keyspace, rule),
+            ManifestChange::RetainFrom { keyspace, name } => self.retain_from(*keyspace, name),
         }
     }
 
@@ -227,7 +233,7 @@ impl State {
     }
 
     /// Applies one edit and checks the state. After an error the state must be discarded.
-    pub(crate) fn apply_edit(&mut self, changes: &[Change]) -> Applied {
+    pub(crate) fn apply_edit(&mut self, changes: &[ManifestChange]) -> Applied {
         changes.iter().try_for_each(|change| self.apply(change))?;
         self.check()
     }
@@ -274,34 +280,34 @@ impl State {
     }
 
     /// Changes that turn an empty state into this one. Equal states give equal changes.
-    pub(crate) fn snapshot(&self) -> Vec<Change> {
+    pub(crate) fn snapshot(&self) -> Vec<ManifestChange> {
         let mut changes = vec![
-            Change::Ids { next_keyspace: self.next_keyspace, next_partition: self.next_partition },
-            Change::Flushed { sequence: self.flushed },
+            ManifestChange::Ids { next_keyspace: self.next_keyspace, next_partition: self.next_partition },
+            ManifestChange::Flushed { sequence: self.flushed },
         ];
         for (id, keyspace) in &self.keyspaces {
-            let Keyspace { kind, name, settings, rule, retained_from } = keyspace.clone();
-            changes.push(Change::Keyspace { id: *id, kind, name, settings });
-            changes.extend(rule.map(|rule| Change::PartitionRule { keyspace: *id, rule }));
+            let ManifestKeyspace { kind, name, settings, rule, retained_from } = keyspace.clone();
+            changes.push(ManifestChange::Keyspace { id: *id, kind, name, settings });
+            changes.extend(rule.map(|rule| ManifestChange::PartitionRule { keyspace: *id, rule }));
             if !retained_from.is_empty() {
-                changes.push(Change::RetainFrom { keyspace: *id, name: retained_from });
+                changes.push(ManifestChange::RetainFrom { keyspace: *id, name: retained_from });
             }
         }
-        changes.extend(self.partitions.iter().map(|(id, partition)| Change::Partition {
+        changes.extend(self.partitions.iter().map(|(id, partition)| ManifestChange::Partition {
             id: *id,
             keyspace: partition.keyspace,
             name: partition.name.clone(),
         }));
         for (number, log) in &self.logs {
             let number = *number;
-            changes.push(Change::Log { number, path: log.path, uid: log.uid, bytes: log.bytes });
-            changes.extend(log.promise.map(|end| Change::LogPromised { number, end }));
+            changes.push(ManifestChange::Log { number, path: log.path, uid: log.uid, bytes: log.bytes });
+            changes.extend(log.recorded_end.map(|end| ManifestChange::LogPromised { number, end }));
         }
         for (number, table) in &self.tables {
             let Table { path, uid, bytes, checksum, slices } = table;
             let (path, uid, bytes, checksum) = (*path, *uid, *bytes, *checksum);
-            changes.push(Change::Table { number: *number, path, uid, bytes, checksum });
-            changes.extend(slices.iter().map(|(index, slice)| Change::Slice {
+            changes.push(ManifestChange::Table { number: *number, path, uid, bytes, checksum });
+            changes.extend(slices.iter().map(|(index, slice)| ManifestChange::Slice {
                 table: *number,
                 index: *index,
                 slice: slice.clone(),
@@ -315,7 +321,7 @@ impl State {
         32 + self.contents_bytes + 52 * self.logs.len() as u64
     }
 
-    fn add_keyspace(&mut self, id: KeyspaceId, keyspace: Keyspace) -> Applied {
+    fn add_keyspace(&mut self, id: KeyspaceId, keyspace: ManifestKeyspace) -> Applied {
         if id.number() == 0 || id.number() >= self.next_keyspace {
             return broken("a keyspace whose id was not reserved", id.0.into());
         }
@@ -424,17 +430,17 @@ impl State {
         Ok(())
     }
 
-    fn promise_log(&mut self, number: u64, end: FramePoint) -> Applied {
+    fn record_log_end(&mut self, number: u64, end: FramePoint) -> Applied {
         let Some(log) = self.logs.get_mut(&number) else {
             return broken("a promise for an unknown log", number);
         };
         if end.bytes < RECORDS_FROM || end.bytes > log.bytes || !end.bytes.is_multiple_of(8) {
             return broken("a promise outside of the log", number);
         }
-        if log.promise.is_some_and(|promise| promise != end) {
+        if log.recorded_end.is_some_and(|recorded_end| recorded_end != end) {
             return broken("a second promise for a log", number);
         }
-        log.promise = Some(end);
+        log.recorded_end = Some(end);
         Ok(())
     }
 

@@ -9,29 +9,34 @@ use crate::format::golden::Golden;
 
 const FILE: FileName = FileName { kind: FileKind::Manifest, number: 1, path: 0 };
 
-fn keyspace(id: u32, name: &str) -> Change {
+fn keyspace(id: u32, name: &str) -> ManifestChange {
     let settings = vec![(1, 64), (4, 300)];
-    Change::Keyspace { id: KeyspaceId(id), kind: KeyspaceKind::Ordered, name: name.to_owned(), settings }
+    ManifestChange::Keyspace {
+        id: KeyspaceId(id),
+        kind: KeyspaceKind::Ordered,
+        name: name.to_owned(),
+        settings,
+    }
 }
 
-fn partition(id: u32, keyspace: u32, name: &[u8]) -> Change {
-    Change::Partition { id: PartitionId(id), keyspace: KeyspaceId(keyspace), name: name.into() }
+fn partition(id: u32, keyspace: u32, name: &[u8]) -> ManifestChange {
+    ManifestChange::Partition { id: PartitionId(id), keyspace: KeyspaceId(keyspace), name: name.into() }
 }
 
-fn rule(keyspace: u32, rule: Rule) -> Change {
-    Change::PartitionRule { keyspace: KeyspaceId(keyspace), rule }
+fn rule(keyspace: u32, rule: Rule) -> ManifestChange {
+    ManifestChange::PartitionRule { keyspace: KeyspaceId(keyspace), rule }
 }
 
-fn table(number: u64) -> Change {
-    Change::Table { number, path: 2, uid: 0x66, bytes: 8192, checksum: 0x7777_7777 }
+fn table(number: u64) -> ManifestChange {
+    ManifestChange::Table { number, path: 2, uid: 0x66, bytes: 8192, checksum: 0x7777_7777 }
 }
 
-fn log(number: u64) -> Change {
-    Change::Log { number, path: 0, uid: 0x44, bytes: 1 << 20 }
+fn log(number: u64) -> ManifestChange {
+    ManifestChange::Log { number, path: 0, uid: 0x44, bytes: 1 << 20 }
 }
 
-fn promised(number: u64, bytes: u64) -> Change {
-    Change::LogPromised { number, end: FramePoint { bytes, chain: 0x55 } }
+fn log_end(number: u64, bytes: u64) -> ManifestChange {
+    ManifestChange::LogPromised { number, end: FramePoint { bytes, chain: 0x55 } }
 }
 
 fn slice_of(partition: u32, level: u8, sequences: (u64, u64), keys: (&[u8], &[u8])) -> Slice {
@@ -52,17 +57,17 @@ fn slice_of(partition: u32, level: u8, sequences: (u64, u64), keys: (&[u8], &[u8
     }
 }
 
-fn slice(table: u64, index: u32, level: u8, sequences: (u64, u64), keys: (&[u8], &[u8])) -> Change {
-    Change::Slice { table, index, slice: slice_of(1, level, sequences, keys) }
+fn slice(table: u64, index: u32, level: u8, sequences: (u64, u64), keys: (&[u8], &[u8])) -> ManifestChange {
+    ManifestChange::Slice { table, index, slice: slice_of(1, level, sequences, keys) }
 }
 
-const IDS: Change = Change::Ids { next_keyspace: 1024, next_partition: 2048 };
+const IDS: ManifestChange = ManifestChange::Ids { next_keyspace: 1024, next_partition: 2048 };
 
 /// A state with objects of every kind.
-fn base() -> Vec<Change> {
+fn base() -> Vec<ManifestChange> {
     vec![
         IDS,
-        Change::Flushed { sequence: 300 },
+        ManifestChange::Flushed { sequence: 300 },
         keyspace(1, "one"),
         keyspace(2, "two"),
         rule(2, Rule::Explicit),
@@ -70,11 +75,11 @@ fn base() -> Vec<Change> {
         partition(2, 2, b"east"),
         partition(3, 2, b"west"),
         log(7),
-        promised(7, 12288 + 80),
+        log_end(7, 12288 + 80),
         log(9),
         table(5),
         slice(5, 0, 0, (10, 20), (b"a", b"k")),
-        Change::Slice {
+        ManifestChange::Slice {
             table: 5,
             index: 1,
             slice: Slice { keyspace: KeyspaceId(2), ..slice_of(2, 0, (10, 20), (b"a", b"k")) },
@@ -84,13 +89,13 @@ fn base() -> Vec<Change> {
     ]
 }
 
-fn state(changes: &[Change]) -> State {
-    let mut state = State::default();
+fn state(changes: &[ManifestChange]) -> ManifestState {
+    let mut state = ManifestState::default();
     state.apply_edit(changes).expect("consistent");
     state
 }
 
-fn decoded(payload: &[u8]) -> Result<Vec<Change>> {
+fn decoded(payload: &[u8]) -> Result<Vec<ManifestChange>> {
     Changes::new(FILE, 0, payload)?.collect()
 }
 
@@ -98,9 +103,10 @@ fn decoded(payload: &[u8]) -> Result<Vec<Change>> {
 type Fields = Vec<(&'static str, usize)>;
 
 /// One of each change, with the captions of its fields.
-fn each_change() -> Vec<(Change, &'static str, Fields)> {
+fn each_change() -> Vec<(ManifestChange, &'static str, Fields)> {
     let settings = [("settings", 1), ("setting id", 2), ("value", 1), ("setting id", 2), ("value", 2)];
-    let settings_change = Change::KeyspaceSettings { id: KeyspaceId(1), settings: vec![(1, 64), (4, 300)] };
+    let settings_change =
+        ManifestChange::KeyspaceSettings { id: KeyspaceId(1), settings: vec![(1, 64), (4, 300)] };
     let mut keyspace_fields = vec![("id", 4), ("kind: ordered", 1), ("name bytes", 1), ("name", 3)];
     keyspace_fields.extend(settings);
     let mut settings_fields = vec![("id", 4)];
@@ -133,27 +139,27 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
     let mut changes = vec![
         (keyspace(1, "one"), "Keyspace", keyspace_fields),
         (settings_change, "KeyspaceSettings", settings_fields),
-        (Change::DropKeyspace { id: KeyspaceId(1) }, "DropKeyspace", vec![("id", 4)]),
+        (ManifestChange::DropKeyspace { id: KeyspaceId(1) }, "DropKeyspace", vec![("id", 4)]),
         (
             partition(0x21, 1, b"east"),
             "Partition",
             vec![("id", 4), ("keyspace", 4), ("name bytes", 1), ("name", 4)],
         ),
-        (Change::DropPartition { id: PartitionId(0x21) }, "DropPartition", vec![("id", 4)]),
+        (ManifestChange::DropPartition { id: PartitionId(0x21) }, "DropPartition", vec![("id", 4)]),
         (log(7), "Log", file.clone()),
-        (promised(7, 12368), "LogPromised", vec![("number", 8), ("durable to", 8), ("chain", 8)]),
-        (Change::LogRemoved { number: 7 }, "LogRemoved", vec![("number", 8)]),
+        (log_end(7, 12368), "LogPromised", vec![("number", 8), ("durable to", 8), ("chain", 8)]),
+        (ManifestChange::LogRemoved { number: 7 }, "LogRemoved", vec![("number", 8)]),
         (table(5), "Table", with_last(file, ("checksum", 4))),
         (slice(5, 1, 2, (100, 200), (b"a", b"key")), "Slice", slice_fields),
         (
-            Change::SliceMoved { table: 5, index: 1, level: 3, run: 300 },
+            ManifestChange::SliceMoved { table: 5, index: 1, level: 3, run: 300 },
             "SliceMoved",
             with_last(with_last(place.clone(), ("level", 1)), ("run", 2)),
         ),
-        (Change::SliceRemoved { table: 5, index: 1 }, "SliceRemoved", place),
+        (ManifestChange::SliceRemoved { table: 5, index: 1 }, "SliceRemoved", place),
         (IDS, "Ids", vec![("next keyspace", 4), ("next partition", 4)]),
-        (Change::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
-        (Change::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
+        (ManifestChange::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
+        (ManifestChange::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
     ];
     changes.extend(rules::each_rule());
     changes
@@ -162,7 +168,7 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
 /// The bytes of an edit with one of each change.
 #[test]
 fn golden() {
-    let changes: Vec<Change> = each_change().into_iter().map(|(change, ..)| change).collect();
+    let changes: Vec<ManifestChange> = each_change().into_iter().map(|(change, ..)| change).collect();
     let bytes = encode_edit(0x0706_0504_0302_0100, &changes);
     let mut golden = Golden::new("manifest_edit", &bytes);
     golden.field("chain before", 8);
@@ -180,7 +186,7 @@ fn golden() {
 #[test]
 fn round_trip_and_every_cut() {
     let (mut bytes, mut ends) = (encode_edit(1, &[]), Vec::new());
-    let changes: Vec<Change> = each_change().into_iter().map(|(change, ..)| change).collect();
+    let changes: Vec<ManifestChange> = each_change().into_iter().map(|(change, ..)| change).collect();
     for change in &changes {
         encode_change(change, &mut bytes);
         ends.push(bytes.len());
@@ -199,7 +205,7 @@ fn round_trip_and_every_cut() {
 /// encode to the same bytes.
 #[test]
 fn flips_decode_to_what_they_say() {
-    let changes: Vec<Change> = each_change().into_iter().map(|(change, ..)| change).collect();
+    let changes: Vec<ManifestChange> = each_change().into_iter().map(|(change, ..)| change).collect();
     let mut bytes = encode_edit(1, &changes);
     for bit in 64..bytes.len() * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -210,7 +216,7 @@ fn flips_decode_to_what_they_say() {
     }
 }
 
-fn edited(change: &Change, at: usize, bytes: &[u8]) -> Vec<u8> {
+fn edited(change: &ManifestChange, at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut edit = encode_edit(0, std::slice::from_ref(change));
     edit[8 + at..8 + at + bytes.len()].copy_from_slice(bytes);
     edit
@@ -265,10 +271,10 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&edited(&east, 9, &[0xff, 0xff, 0x7f])), "the partition's name length");
     for change in [
         log(1),
-        promised(1, 0),
-        Change::LogRemoved { number: 1 },
+        log_end(1, 0),
+        ManifestChange::LogRemoved { number: 1 },
         table(1),
-        Change::TableRemoved { number: 1 },
+        ManifestChange::TableRemoved { number: 1 },
     ] {
         assert_eq!(what(&edited(&change, 1, &[0])), "a file's number");
     }
@@ -277,17 +283,17 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&edited(&part, 23, &[0x80, 0])), "the slice's items");
     let none = Slice { items: 0, ..slice_of(1, 0, (5, 9), (b"b", b"c")) };
     assert_eq!(
-        what(&encode_edit(0, &[Change::Slice { table: 1, index: 0, slice: none }])),
+        what(&encode_edit(0, &[ManifestChange::Slice { table: 1, index: 0, slice: none }])),
         "the slice's items"
     );
     let many = Slice { tombstones: 201, ..slice_of(1, 0, (5, 9), (b"b", b"c")) };
     assert_eq!(
-        what(&encode_edit(0, &[Change::Slice { table: 1, index: 0, slice: many }])),
+        what(&encode_edit(0, &[ManifestChange::Slice { table: 1, index: 0, slice: many }])),
         "the slice's tombstones"
     );
     let dense = Slice { tombstones_dense: 4, ..slice_of(1, 0, (5, 9), (b"b", b"c")) };
     assert_eq!(
-        what(&encode_edit(0, &[Change::Slice { table: 1, index: 0, slice: dense }])),
+        what(&encode_edit(0, &[ManifestChange::Slice { table: 1, index: 0, slice: dense }])),
         "the slice's dense tombstones"
     );
     for (first, last) in [(0, 9), (10, 9)] {
@@ -298,7 +304,7 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&late), "the slice's last sequence");
     let turned = encode_edit(0, &[slice(1, 0, 1, (1, 2), (b"c", b"b"))]);
     assert_eq!(what(&turned), "the order of the slice's keys");
-    let late = encode_edit(0, &[Change::Flushed { sequence: SEQUENCE_MAX + 1 }]);
+    let late = encode_edit(0, &[ManifestChange::Flushed { sequence: SEQUENCE_MAX + 1 }]);
     assert_eq!(what(&late), "the flushed sequence");
 }
 
@@ -310,23 +316,23 @@ fn a_snapshot_is_the_state() {
     assert_eq!(state(&decoded(&bytes).expect("decodes")), before);
     let most = before.snapshot_bytes_max();
     assert!((bytes.len() as u64..=2 * bytes.len() as u64).contains(&most), "{} {most}", bytes.len());
-    assert_eq!(State::default(), state(&State::default().snapshot()));
+    assert_eq!(ManifestState::default(), state(&ManifestState::default().snapshot()));
 }
 
 /// The bound on a snapshot's length holds for the longest objects of each kind, and is close.
 #[test]
 fn lengths_are_told_before() {
-    let room = |state: &State| {
+    let room = |state: &ManifestState| {
         let bytes = encode_edit(0, &state.snapshot()).len() as u64;
         assert_eq!(edit_bytes(&state.snapshot()), bytes);
         state.snapshot_bytes_max().checked_sub(bytes).expect("not more than was told")
     };
-    let mut grown = state(&[Change::Ids { next_keyspace: 5000, next_partition: 5000 }]);
+    let mut grown = state(&[ManifestChange::Ids { next_keyspace: 5000, next_partition: 5000 }]);
     assert!(room(&grown) < 32);
     let settings: Settings = (1..=100).map(|id| (id, u64::MAX)).collect();
     for id in 1..=20 {
         let name = format!("{id:0200}");
-        let change = Change::Keyspace {
+        let change = ManifestChange::Keyspace {
             id: KeyspaceId(id),
             kind: KeyspaceKind::Ordered,
             name,
@@ -342,7 +348,7 @@ fn lengths_are_told_before() {
         assert_eq!(room(&grown), before, "nothing is told for nothing");
     }
     for number in 1..=50 {
-        grown.apply_edit(&[log(number), promised(number, RECORDS_FROM)]).expect("consistent");
+        grown.apply_edit(&[log(number), log_end(number, RECORDS_FROM)]).expect("consistent");
         assert_eq!(room(&grown), before);
     }
     let slice = Slice {
@@ -355,7 +361,7 @@ fn lengths_are_told_before() {
         ..slice_of(1, 1, (SEQUENCE_MAX, SEQUENCE_MAX), (&[1; 20_000], &[2; 20_000]))
     };
     for number in 101..=110 {
-        let slice = |partition| Change::Slice {
+        let slice = |partition| ManifestChange::Slice {
             table: number,
             index: partition,
             slice: Slice { partition: PartitionId(partition), ..slice.clone() },
@@ -372,7 +378,7 @@ fn lengths_are_told_before() {
 fn levels_have_an_end() {
     for (level, is_refused) in [(LEVEL_MAX, false), (LEVEL_MAX + 1, true)] {
         let made = [slice(5, 7, level, (1, 2), (b"a", b"b"))];
-        let moved = [Change::SliceMoved { table: 6, index: 0, level, run: 1 }];
+        let moved = [ManifestChange::SliceMoved { table: 6, index: 0, level, run: 1 }];
         for changes in [made, moved] {
             assert_eq!(state(&base()).apply_edit(&changes).is_err(), is_refused, "{level} {changes:?}");
         }
@@ -383,7 +389,7 @@ fn levels_have_an_end() {
 #[test]
 fn promises_stand_in_their_logs() {
     for bytes in [RECORDS_FROM, RECORDS_FROM + 8, 1 << 20] {
-        state(&base()).apply_edit(&[promised(9, bytes)]).expect("in the log");
+        state(&base()).apply_edit(&[log_end(9, bytes)]).expect("in the log");
     }
 }
 
@@ -396,7 +402,7 @@ fn a_snapshot_does_not_remember() {
             keyspace(3, "short-lived"),
             partition(9, 3, b""),
             table(20),
-            Change::Slice {
+            ManifestChange::Slice {
                 table: 20,
                 index: 0,
                 slice: Slice { keyspace: KeyspaceId(3), ..slice_of(9, 1, (1, 2), (b"", b"z")) },
@@ -405,10 +411,10 @@ fn a_snapshot_does_not_remember() {
         ])
         .expect("consistent");
     assert_eq!(changed.slices(PartitionId(1)).count(), 3);
-    changed.apply_edit(&[Change::DropKeyspace { id: KeyspaceId(3) }]).expect("consistent");
+    changed.apply_edit(&[ManifestChange::DropKeyspace { id: KeyspaceId(3) }]).expect("consistent");
     assert_eq!(changed.tables[&20].slices.len(), 1);
     assert_eq!(changed.tables[&20].file(20), FileName { kind: FileKind::Table, number: 20, path: 2 });
-    changed.apply_edit(&[Change::SliceRemoved { table: 20, index: 1 }]).expect("consistent");
+    changed.apply_edit(&[ManifestChange::SliceRemoved { table: 20, index: 1 }]).expect("consistent");
     assert_eq!(changed, state(&base()));
     assert_eq!(changed.snapshot(), state(&base()).snapshot());
 }
@@ -417,22 +423,24 @@ fn a_snapshot_does_not_remember() {
 #[test]
 fn drops_reach_down() {
     let mut dropped = state(&base());
-    dropped.apply_edit(&[Change::DropPartition { id: PartitionId(2) }]).expect("consistent");
+    dropped.apply_edit(&[ManifestChange::DropPartition { id: PartitionId(2) }]).expect("consistent");
     assert_eq!(dropped.tables[&5].slices.keys().collect::<Vec<_>>(), [&0]);
-    dropped.apply_edit(&[Change::DropKeyspace { id: KeyspaceId(1) }]).expect("consistent");
+    dropped.apply_edit(&[ManifestChange::DropKeyspace { id: KeyspaceId(1) }]).expect("consistent");
     assert!(dropped.tables.is_empty());
     assert_eq!(dropped.partitions.keys().collect::<Vec<_>>(), [&PartitionId(3)]);
     dropped.apply_edit(&[keyspace(4, "one"), partition(8, 4, b"")]).expect("names are free again");
     // Removing a table at once gives the same state as removing it slice by slice.
     let [mut whole, mut by_slice] = [state(&base()), state(&base())];
-    whole.apply_edit(&[Change::TableRemoved { number: 5 }]).expect("consistent");
-    let slices = [0, 1].map(|index| Change::SliceRemoved { table: 5, index });
+    whole.apply_edit(&[ManifestChange::TableRemoved { number: 5 }]).expect("consistent");
+    let slices = [0, 1].map(|index| ManifestChange::SliceRemoved { table: 5, index });
     by_slice.apply_edit(&slices).expect("consistent");
     assert_eq!(whole, by_slice);
     assert!(!whole.tables.contains_key(&5) && whole.slices(PartitionId(2)).next().is_none());
     let mut moved = state(&base());
-    let changes =
-        [Change::SliceMoved { table: 5, index: 0, level: 2, run: 0 }, Change::LogRemoved { number: 7 }];
+    let changes = [
+        ManifestChange::SliceMoved { table: 5, index: 0, level: 2, run: 0 },
+        ManifestChange::LogRemoved { number: 7 },
+    ];
     moved.apply_edit(&changes).expect("consistent");
     assert_eq!(
         moved.slices(PartitionId(1)).map(|(table, _, slice)| (table, slice.level)).collect::<Vec<_>>(),
@@ -444,9 +452,13 @@ fn drops_reach_down() {
 /// Every inconsistency has an edit that shows it.
 #[test]
 fn checks_of_the_state() {
-    let changed_settings = Change::KeyspaceSettings { id: KeyspaceId(9), settings: Vec::new() };
+    let changed_settings = ManifestChange::KeyspaceSettings { id: KeyspaceId(9), settings: Vec::new() };
     let of_other_keyspace = Slice { keyspace: KeyspaceId(2), ..slice_of(1, 3, (1, 2), (b"a", b"b")) };
-    let cases: Vec<(Vec<Change>, &str)> = vec![
+    let ids = |next_keyspace, next_partition| ManifestChange::Ids { next_keyspace, next_partition };
+    let moved = |index, level| ManifestChange::SliceMoved { table: 5, index, level, run: 1 };
+    let removed = |table, index| ManifestChange::SliceRemoved { table, index };
+    let added = |slice| ManifestChange::Slice { table: 5, index: 9, slice };
+    let cases: Vec<(Vec<ManifestChange>, &str)> = vec![
         (vec![keyspace(1, "again")], "a keyspace that is there already"),
         (vec![keyspace(3, "one")], "a keyspace with the name of another"),
         (vec![keyspace(1024, "far")], "a keyspace whose id was not reserved"),
@@ -454,63 +466,48 @@ fn checks_of_the_state() {
         (vec![keyspace(3, "")], "the length of a keyspace's name"),
         (vec![keyspace(3, &"x".repeat(256))], "the length of a keyspace's name"),
         (vec![changed_settings], "settings of an unknown keyspace"),
-        (vec![Change::DropKeyspace { id: KeyspaceId(9) }], "a drop of an unknown keyspace"),
+        (vec![ManifestChange::DropKeyspace { id: KeyspaceId(9) }], "a drop of an unknown keyspace"),
         (vec![partition(1, 2, b"new")], "a partition that is there already"),
         (vec![partition(9, 2, b"east")], "a partition with the name of another"),
         (vec![partition(9, 9, b"")], "a partition of an unknown keyspace"),
         (vec![partition(2048, 1, b"far")], "a partition whose id was not reserved"),
-        (vec![Change::DropPartition { id: PartitionId(9) }], "a drop of an unknown partition"),
+        (vec![ManifestChange::DropPartition { id: PartitionId(9) }], "a drop of an unknown partition"),
         (vec![log(7)], "a log whose number is taken"),
         (vec![log(5)], "a log whose number is taken"),
         (vec![log(0)], "a log whose number is taken"),
-        (vec![promised(8, 12288)], "a promise for an unknown log"),
-        (vec![promised(9, 12280)], "a promise outside of the log"),
-        (vec![promised(9, 12289)], "a promise outside of the log"),
-        (vec![promised(9, (1 << 20) + 8)], "a promise outside of the log"),
-        (vec![promised(7, 12288)], "a second promise for a log"),
-        (vec![Change::LogRemoved { number: 8 }], "removal of an unknown log"),
+        (vec![log_end(8, 12288)], "a promise for an unknown log"),
+        (vec![log_end(9, 12280)], "a promise outside of the log"),
+        (vec![log_end(9, 12289)], "a promise outside of the log"),
+        (vec![log_end(9, (1 << 20) + 8)], "a promise outside of the log"),
+        (vec![log_end(7, 12288)], "a second promise for a log"),
+        (vec![ManifestChange::LogRemoved { number: 8 }], "removal of an unknown log"),
         (vec![table(5)], "a table whose number is taken"),
         (vec![table(9)], "a table whose number is taken"),
         (vec![table(8)], "a table without slices"),
         (vec![slice(8, 0, 1, (1, 2), (b"a", b"b"))], "a slice of an unknown table"),
         (vec![slice(5, 1, 3, (1, 2), (b"a", b"b"))], "a slice that is there already in table"),
-        (
-            vec![Change::Slice { table: 5, index: 9, slice: slice_of(99, 0, (1, 2), (b"a", b"b")) }],
-            "a slice of an unknown partition",
-        ),
-        (
-            vec![Change::Slice { table: 5, index: 9, slice: of_other_keyspace }],
-            "a slice of an unknown partition",
-        ),
-        (
-            vec![Change::SliceMoved { table: 5, index: 9, level: 1, run: 1 }],
-            "a move of an unknown slice of table",
-        ),
-        (vec![Change::SliceRemoved { table: 5, index: 9 }], "removal of an unknown slice of table"),
-        (vec![Change::SliceRemoved { table: 99, index: 0 }], "removal of an unknown slice of table"),
-        (vec![Change::TableRemoved { number: 99 }], "removal of an unknown table"),
-        (vec![Change::Ids { next_keyspace: 1023, next_partition: 2048 }], "reserved ids that go back"),
-        (vec![Change::Ids { next_keyspace: 1024, next_partition: 2047 }], "reserved ids that go back"),
-        (vec![Change::Flushed { sequence: 299 }], "a flushed sequence that goes back"),
+        (vec![added(slice_of(99, 0, (1, 2), (b"a", b"b")))], "a slice of an unknown partition"),
+        (vec![added(of_other_keyspace)], "a slice of an unknown partition"),
+        (vec![moved(9, 1)], "a move of an unknown slice of table"),
+        (vec![removed(5, 9)], "removal of an unknown slice of table"),
+        (vec![removed(99, 0)], "removal of an unknown slice of table"),
+        (vec![ManifestChange::TableRemoved { number: 99 }], "removal of an unknown table"),
+        (vec![ids(1023, 2048)], "reserved ids that go back"),
+        (vec![ids(1024, 2047)], "reserved ids that go back"),
+        (vec![ManifestChange::Flushed { sequence: 299 }], "a flushed sequence that goes back"),
         (
             vec![table(8), slice(8, 0, 0, (20, 30), (b"x", b"z"))],
             "overlapping sequences in level 0 of partition",
         ),
         (vec![table(8), slice(8, 0, 1, (1, 9), (b"f", b"z"))], "overlapping keys in one run of partition"),
-        (
-            vec![Change::SliceMoved { table: 5, index: 0, level: 1, run: 1 }],
-            "overlapping keys in one run of partition",
-        ),
-        (
-            vec![Change::SliceMoved { table: 5, index: 0, level: 0, run: 1 }],
-            "a numbered run in level 0 of partition",
-        ),
+        (vec![moved(0, 1)], "overlapping keys in one run of partition"),
+        (vec![moved(0, 0)], "a numbered run in level 0 of partition"),
     ];
     for (changes, what) in cases {
         let found = state(&base()).apply_edit(&changes).expect_err(what);
         assert_eq!(found.what, what, "{changes:?}");
     }
-    state(&base()).apply_edit(&[promised(7, 12288 + 80)]).expect("the same promise again");
+    state(&base()).apply_edit(&[log_end(7, 12288 + 80)]).expect("the same promise again");
 }
 
 /// Slices may lie side by side where their keys do not touch, and on top of each other in several runs of a
@@ -519,7 +516,7 @@ fn checks_of_the_state() {
 fn neighbours_and_runs_are_consistent() {
     let beside = [table(8), slice(8, 0, 0, (21, 30), (b"a", b"k")), slice(8, 1, 1, (1, 9), (b"g", b"z"))];
     state(&base()).apply_edit(&beside).expect("neighbours that do not touch");
-    let above = [Change::SliceMoved { table: 5, index: 0, level: 1, run: 2 }];
+    let above = [ManifestChange::SliceMoved { table: 5, index: 0, level: 1, run: 2 }];
     state(&base()).apply_edit(&above).expect("another run of the level");
 }
 
@@ -529,16 +526,16 @@ fn neighbours_and_runs_are_consistent() {
 fn slices_may_have_no_last_key() {
     let endless = |table: u64, min_key: &[u8]| {
         let slice = Slice { max_key: None, ..slice_of(1, 3, (10, 20), (min_key, b"")) };
-        Change::Slice { table, index: 7, slice }
+        ManifestChange::Slice { table, index: 7, slice }
     };
     let change = endless(5, b"q");
     let payload = encode_edit(0, std::slice::from_ref(&change));
-    let decoded: Result<Vec<Change>> = Changes::new(FILE, 0, &payload).expect("an edit").collect();
+    let decoded: Result<Vec<ManifestChange>> = Changes::new(FILE, 0, &payload).expect("an edit").collect();
     assert_eq!(decoded.expect("decodes"), std::slice::from_ref(&change));
-    let mut state = State::default();
+    let mut state = ManifestState::default();
     state.apply_edit(&base()).expect("fits");
     state.apply_edit(&[change]).expect("fits");
     assert!(state.snapshot_bytes_max() >= edit_bytes(&state.snapshot()));
-    let behind = Change::Slice { table: 5, index: 8, slice: slice_of(1, 3, (10, 20), (b"r", b"s")) };
+    let behind = ManifestChange::Slice { table: 5, index: 8, slice: slice_of(1, 3, (10, 20), (b"r", b"s")) };
     assert!(state.apply_edit(&[behind]).is_err());
 }

@@ -76,7 +76,7 @@ pub(crate) struct Layout {
 
 /// An item found by key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundItem {
     pub(crate) kind: ItemKind,
     /// Range of the value in the block.
     pub(crate) value: Range<usize>,
@@ -99,7 +99,7 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
 /// It reads keys only of items with this tag. With `asked` it reads that item first, and no tag if that item
 /// has the key.
 #[inline]
-pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> Option<Found> {
+pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> Option<FoundItem> {
     let layout = Layout::of(block);
     let key = if layout.leaves_places_out() { key.get(PLACE_BYTES..)? } else { key };
     let suffix = key.get(layout.prefix_bytes..)?;
@@ -345,7 +345,7 @@ impl Layout {
         (key, suffix): (&[u8], &[u8]),
         first: usize,
         mut hits: u64,
-    ) -> ControlFlow<Option<Found>> {
+    ) -> ControlFlow<Option<FoundItem>> {
         while hits != 0 {
             let index = first + hits.trailing_zeros() as usize / 8;
             if self.flags & FIXED_VALUES != 0 {
@@ -366,11 +366,11 @@ impl Layout {
         block: &[u8],
         (key, suffix): (&[u8], &[u8]),
         index: usize,
-    ) -> ControlFlow<Option<Found>> {
+    ) -> ControlFlow<Option<FoundItem>> {
         match suffix.cmp(self.suffix(block, index)) {
             Ordering::Equal if key.starts_with(self.prefix(block)) => {
                 let (kind, value) = (self.kind(block, index), self.value_range(block, index));
-                ControlFlow::Break(Some(Found { kind, value }))
+                ControlFlow::Break(Some(FoundItem { kind, value }))
             }
             Ordering::Less if self.leaves_places_out() => ControlFlow::Continue(()),
             // The prefix differs, so no item has the key; or every later key is greater.

@@ -36,7 +36,7 @@ mod fuse;
 mod line;
 mod places;
 
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::hash::KeyHash;
 use crate::base::step::BlockKind;
 
@@ -274,7 +274,7 @@ pub(crate) fn field(hash: KeyHash) -> u64 {
 /// Checks a page's header line, its length, and the conditions of its kind on the lines. The caller checks
 /// the checksum.
 pub(crate) fn check(page: &[u8]) -> Result<(), Malformed> {
-    let mut reader = Reader::new(page);
+    let mut reader = ByteReader::new(page);
     if !is_page(page.len()) {
         return Err(reader.malformed("length of a filter page", PAGE_BYTES as u64, page.len() as u64));
     }

@@ -52,7 +52,7 @@
 //! 20     4076      zero
 //! ```
 
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 
 use super::filter::column::ColumnShape;
@@ -151,7 +151,7 @@ impl Footer {
     /// Decodes the footer at `offset` of its file, and checks that every span lies in the file. The caller
     /// checks the checksum.
     pub(crate) fn decode(block: &[u8], offset: u64) -> Result<Footer, Malformed> {
-        let mut reader = Reader::new(block);
+        let mut reader = ByteReader::new(block);
         reader.bytes(5, "footer")?;
         reader.zeros(3, "padding of a footer")?;
         let used = reader.u32("used bytes of a footer")?;
@@ -218,7 +218,7 @@ impl SliceEntry {
     }
 
     /// Decodes a slice. Its parts must lie, in order, from `start` to `end` of the file.
-    fn decode(reader: &mut Reader<'_>, start: u64, end: u64) -> Result<SliceEntry, Malformed> {
+    fn decode(reader: &mut ByteReader<'_>, start: u64, end: u64) -> Result<SliceEntry, Malformed> {
         let keyspace = KeyspaceId(reader.u32("keyspace of a slice")?);
         let partition = PartitionId(reader.u32("partition of a slice")?);
         let items = reader.u64("items of a slice")?;
@@ -270,7 +270,7 @@ impl SliceEntry {
         Ok(slice)
     }
 
-    fn check_counts(&self, reader: &Reader<'_>) -> Result<(), Malformed> {
+    fn check_counts(&self, reader: &ByteReader<'_>) -> Result<(), Malformed> {
         let fail = |what, expected, found| Err(reader.malformed(what, expected, found));
         if self.tree.keyspace.0 == 0 || self.tree.partition.0 == 0 {
             return fail("ids of a slice", 1, 0);
@@ -306,7 +306,7 @@ impl SliceEntry {
         Ok(())
     }
 
-    fn check_spans(&self, reader: &Reader<'_>, start: u64, end: u64) -> Result<(), Malformed> {
+    fn check_spans(&self, reader: &ByteReader<'_>, start: u64, end: u64) -> Result<(), Malformed> {
         let fail = |what, expected, found| Err(reader.malformed(what, expected, found));
         if end > FILE_BYTES_MAX {
             return fail("offset of a footer", FILE_BYTES_MAX, end);
@@ -347,7 +347,7 @@ pub(crate) fn encode_tail(footer: Span) -> Vec<u8> {
 
 /// The footer's span, from the tail page at `offset`. The caller checks the checksum.
 pub(crate) fn decode_tail(page: &[u8], offset: u64) -> Result<Span, Malformed> {
-    let mut reader = Reader::new(page);
+    let mut reader = ByteReader::new(page);
     reader.bytes(5, "tail page")?;
     reader.zeros(3, "padding of a tail page")?;
     let footer = Span { offset: reader.u64("footer offset")?, bytes: u64::from(reader.u32("footer bytes")?) };

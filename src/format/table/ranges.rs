@@ -24,7 +24,7 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::ops::Bound;
 
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::id::KEY_BYTES_MAX;
 use crate::base::key::{common_prefix, head_after};
 
@@ -305,7 +305,7 @@ impl Ranges {
     /// Adds the ranges of the next extent. The caller has found its end with [`claimed_bytes`] and checked
     /// its checksum.
     pub(crate) fn decode_extent(&mut self, extent: &[u8]) -> Result<(), Malformed> {
-        let mut reader = Reader::new(extent);
+        let mut reader = ByteReader::new(extent);
         reader.bytes(5, "range block")?;
         reader.zeros(3, "padding of a range block")?;
         let count = reader.u32("ranges of a range block")?;
@@ -379,7 +379,7 @@ pub(crate) fn are_covered<'r>(
 
 /// The length of the extent at the start of `bytes`, by its own header, if the extent lies in them.
 pub(crate) fn claimed_bytes(bytes: &[u8]) -> Result<usize, Malformed> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ByteReader::new(bytes);
     reader.bytes(12, "range block")?;
     let used = reader.u32("used bytes of a range block")? as usize;
     let limit = bytes.len().min(extent_bytes(EXTENT_BYTES_LIMIT));

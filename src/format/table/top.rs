@@ -15,7 +15,7 @@
 //!                       zero to the end of the extent, < 512
 //! ```
 
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::key::{common_prefix, head};
 
 use super::{TOP_TAG, extent_bytes};
@@ -57,7 +57,7 @@ pub(crate) fn encode<'a>(separators: impl ExactSizeIterator<Item = &'a [u8]> + C
 impl Top {
     /// Decodes the top block of a slice with `pages` fence pages. The caller checks the checksum.
     pub(crate) fn decode(block: &[u8], pages: u32) -> Result<Top, Malformed> {
-        let mut reader = Reader::new(block);
+        let mut reader = ByteReader::new(block);
         reader.bytes(5, "top block")?;
         reader.zeros(3, "padding of a top block")?;
         let found = reader.u32("pages in a top block")?;

@@ -12,15 +12,15 @@ use crate::engine::publish::keyspace::{self, restored};
 use crate::engine::{Store, Until};
 use crate::format::frames::{Expected, Record, every_record, scan};
 use crate::format::log;
-use crate::format::manifest::{Keyspace, NAME_BYTES_MAX};
+use crate::format::manifest::{ManifestKeyspace, NAME_BYTES_MAX};
 use crate::format::table::footer::Span;
 use crate::io::storage::Storage;
 use crate::table::{Good, good_extents, read_past_faults};
 use crate::wal::replay::read_witness;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 use super::super::verify::Progress;
-use super::plan::{Dest, Job, Plan, Ranges};
+use super::plan::{CopyJob, CopyRanges, Dest, SalvagePlan};
 use super::survey::{HeldLog, Survey};
 use super::{Doubt, Doubtful, Salvaged};
 
@@ -37,11 +37,11 @@ pub(super) struct Copy<'c> {
     to: &'c Arc<Store>,
     progress: &'c mut dyn FnMut(&Progress),
     survey: &'c Survey,
-    plan: &'c Plan,
+    plan: &'c SalvagePlan,
     made: BTreeMap<Dest, Made>,
     /// Names of keyspaces of the old store and of the new one.
     names: BTreeSet<String>,
-    batch: Items,
+    batch: BatchItems,
     writes: u64,
     /// Items copied from tables that the manifest names, by tree.
     copied: BTreeMap<TreeId, u64>,
@@ -61,7 +61,7 @@ impl<'c> Copy<'c> {
     pub(super) fn new(
         (from, to): (&'c Arc<dyn Storage>, &'c Arc<Store>),
         progress: &'c mut dyn FnMut(&Progress),
-        (survey, plan): (&'c Survey, &'c Plan),
+        (survey, plan): (&'c Survey, &'c SalvagePlan),
     ) -> Copy<'c> {
         let tables = plan.jobs.iter().map(|job| job.span.bytes);
         let total_bytes = tables.chain(survey.logs.iter().map(|log| log.held.bytes)).sum();
@@ -74,7 +74,7 @@ impl<'c> Copy<'c> {
             plan,
             made: BTreeMap::new(),
             names,
-            batch: Items::default(),
+            batch: BatchItems::default(),
             writes: 0,
             copied: BTreeMap::new(),
             total_bytes,
@@ -96,7 +96,7 @@ impl<'c> Copy<'c> {
     fn keyspaces(&mut self) -> Result<()> {
         let state = &self.survey.known.state;
         for (id, keyspace) in &state.keyspaces {
-            let Keyspace { name, settings, rule, .. } = keyspace;
+            let ManifestKeyspace { name, settings, rule, .. } = keyspace;
             let own = |partition: PartitionId| Dest::Own(TreeId { keyspace: *id, partition });
             let Some(rule) = rule else {
                 // If there is no partition, an edit of the manifest is lost.
@@ -116,7 +116,7 @@ impl<'c> Copy<'c> {
     /// Applies the old store's retention bound: drops expired partitions, after their items are copied.
     fn retain(&self) -> Result<()> {
         for (id, keyspace) in &self.survey.known.state.keyspaces {
-            let Keyspace { name, rule, retained_from, .. } = keyspace;
+            let ManifestKeyspace { name, rule, retained_from, .. } = keyspace;
             if let (Some(rule), false) = (rule, retained_from.is_empty()) {
                 let divided = self.divided(*id, name, &[], rule)?;
                 self.to.retain_from(&divided, retained_from)?;
@@ -132,7 +132,7 @@ impl<'c> Copy<'c> {
         name: &str,
         given: &[(String, u64)],
         rule: &Rule,
-    ) -> Result<Arc<keyspace::Keyspace>> {
+    ) -> Result<Arc<keyspace::KeyspaceData>> {
         match id.is_hashed() {
             true => self.to.open_hashed_divided(name, given, rule),
             false => self.to.open_divided(name, given, rule),
@@ -163,14 +163,14 @@ impl<'c> Copy<'c> {
         plan.jobs.iter().try_for_each(|job| self.table(job))
     }
 
-    fn table(&mut self, job: &Job) -> Result<()> {
+    fn table(&mut self, job: &CopyJob) -> Result<()> {
         self.begin(job.held.file, job.span.bytes);
         // Range tombstones are stored behind the items, but hide none in their own table: they are written
         // first.
         match &job.ranges {
-            Ranges::None => {}
-            Ranges::All(span) => self.ranges(job, *span, &|_, _| true)?,
-            Ranges::Within(span, min, max) => self.ranges(job, *span, &|start, end| {
+            CopyRanges::None => {}
+            CopyRanges::All(span) => self.ranges(job, *span, &|_, _| true)?,
+            CopyRanges::Within(span, min, max) => self.ranges(job, *span, &|start, end| {
                 let is_below = |max: &[u8]| !end.is_empty() && *end <= *max;
                 **min <= *start && max.as_deref().is_none_or(is_below)
             })?,
@@ -193,7 +193,7 @@ impl<'c> Copy<'c> {
     }
 
     /// Copies the range tombstones of a part of a table for which `is_used` is true.
-    fn ranges(&mut self, job: &Job, span: Span, is_used: &dyn Fn(&[u8], &[u8]) -> bool) -> Result<()> {
+    fn ranges(&mut self, job: &CopyJob, span: Span, is_used: &dyn Fn(&[u8], &[u8]) -> bool) -> Result<()> {
         let from = Arc::clone(self.from);
         good_extents(&*from, (job.held.file, job.held.uid, span), None, &mut |_, good| {
             let Good::Ranges(ranges) = good else { return Ok(()) };
@@ -210,18 +210,18 @@ impl<'c> Copy<'c> {
     }
 
     fn log(&mut self, log: &HeldLog) -> Result<()> {
-        let HeldLog { held, promise, .. } = *log;
+        let HeldLog { held, recorded_end, .. } = *log;
         self.begin(held.file, held.bytes);
         let mut read = vec![0; held.bytes as usize];
         read_past_faults(&**self.from, held.file, 0, &mut read)?;
         let (boot_id, witness) = (self.from.boot_id(), read_witness(&**self.from));
         let header = self.survey.header(FileKind::Log, held.uid);
         let bytes = read.len() as u64;
-        let expected = Expected { file: held.file, header, bytes, promise, witness, boot_id };
+        let expected = Expected { file: held.file, header, bytes, recorded_end, witness, boot_id };
         // Recovery would not use records behind a torn one, and never used records behind the end of a sealed
         // log.
         let end = scan(&expected, &read).map_or(u64::MAX, |found| found.end.bytes);
-        let is_used = |record: &Record<'_>| promise.is_none_or(|end| record.offset < end.bytes);
+        let is_used = |record: &Record<'_>| recorded_end.is_none_or(|end| record.offset < end.bytes);
         for record in every_record(&header, &read).into_iter().filter(is_used) {
             let Ok(items) = log::Items::new(record.payload) else { continue };
             for (item, sequence) in items.zip(record.sequence..) {

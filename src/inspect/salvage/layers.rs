@@ -11,12 +11,12 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 /// The layers of one tree so far.
 #[derive(Debug, Default)]
-pub(super) struct Layers {
+pub(super) struct LayerMap {
     /// The highest layer from each key up to the next key; 0 before the first key.
     tops: BTreeMap<Vec<u8>, u32>,
 }
 
-impl Layers {
+impl LayerMap {
     /// Adds the next table, with keys from `min` to `max`, and returns its layer. The lowest layer is 1.
     pub(super) fn place(&mut self, min: &[u8], max: &[u8]) -> u32 {
         // The least key greater than both `max` and `min`.
@@ -41,7 +41,7 @@ mod tests {
     /// Overlapping tables are in ascending layers; disjoint tables share a layer.
     #[test]
     fn later_tables_lie_above_those_they_overlap() {
-        let mut layers = Layers::default();
+        let mut layers = LayerMap::default();
         let mut place = |min: &str, max: &str| layers.place(min.as_bytes(), max.as_bytes());
         assert_eq!(place("b", "d"), 1);
         assert_eq!(place("e", "f"), 1, "beside it");
@@ -62,7 +62,7 @@ mod tests {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             ((state >> 8) % below) as u8
         };
-        let mut layers = Layers::default();
+        let mut layers = LayerMap::default();
         let mut placed: Vec<(u8, u8, u32)> = Vec::new();
         for _ in 0..500 {
             let min = random(200);

@@ -24,9 +24,9 @@ use crate::format::table::footer::{SliceEntry, Span};
 use crate::io::storage::Storage;
 use crate::table::{TableIdentity, is_hole, slice_entries};
 
-use super::layers::Layers;
+use super::layers::LayerMap;
 use super::segments::{Owner, Segment, owners, segments};
-use super::survey::{Held, Known, Survey};
+use super::survey::{Known, Survey, SurveyedFile};
 
 /// Maximum number of segments of unknown owner, in one table, that each get a separate keyspace. If there are
 /// more, consecutive segments with ascending keys share one.
@@ -68,7 +68,7 @@ impl Dest {
 
 /// The range tombstones to copy with a part of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Ranges {
+pub(super) enum CopyRanges {
     None,
     All(Span),
     /// Range tombstones within these keys; without a last key, all from the first on.
@@ -77,14 +77,14 @@ pub(super) enum Ranges {
 
 /// A part of a table to copy.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
+pub(super) struct CopyJob {
     pub(super) dest: Dest,
-    pub(super) held: Held,
+    pub(super) held: SurveyedFile,
     pub(super) span: Span,
-    pub(super) ranges: Ranges,
+    pub(super) ranges: CopyRanges,
 }
 
-impl Job {
+impl CopyJob {
     /// Whether deletes are copied too. In the other targets each item has another key, so deletes would hide
     /// nothing.
     pub(super) fn has_deletes(&self) -> bool {
@@ -94,9 +94,9 @@ impl Job {
 
 /// The complete plan.
 #[derive(Default)]
-pub(super) struct Plan {
+pub(super) struct SalvagePlan {
     /// The parts to copy, in order.
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<CopyJob>,
     /// Trees for which the manifest cannot be the newest.
     pub(super) stale: BTreeSet<TreeId>,
     /// Number of items in each tree's tables, according to the manifest.
@@ -115,17 +115,17 @@ fn age(slice: &Slice) -> Age {
 struct Planner<'p> {
     storage: &'p dyn Storage,
     survey: &'p Survey,
-    named: Vec<(Age, Job)>,
+    named: Vec<(Age, CopyJob)>,
     /// Slices that the manifest does not name, in the order of their files.
-    unnamed: Vec<(Held, SliceEntry)>,
-    segments: Vec<Job>,
-    plan: Plan,
+    unnamed: Vec<(SurveyedFile, SliceEntry)>,
+    segments: Vec<CopyJob>,
+    plan: SalvagePlan,
 }
 
 /// # Errors
 /// As the storage; damage is none.
-pub(super) fn plan(storage: &dyn Storage, survey: &Survey) -> Result<Plan> {
-    let (named, unnamed, segments, plan) = (Vec::new(), Vec::new(), Vec::new(), Plan::default());
+pub(super) fn plan(storage: &dyn Storage, survey: &Survey) -> Result<SalvagePlan> {
+    let (named, unnamed, segments, plan) = (Vec::new(), Vec::new(), Vec::new(), SalvagePlan::default());
     let mut planner = Planner { storage, survey, named, unnamed, segments, plan };
     for held in &survey.other_tables {
         planner.other(*held)?;
@@ -144,12 +144,12 @@ pub(super) fn plan(storage: &dyn Storage, survey: &Survey) -> Result<Plan> {
 }
 
 impl Planner<'_> {
-    fn identity(&self, held: Held) -> TableIdentity {
+    fn identity(&self, held: SurveyedFile) -> TableIdentity {
         TableIdentity { file: held.file, uid: held.uid, store_id: self.survey.known.store_id }
     }
 
     /// A table that the manifest does not name.
-    fn other(&mut self, held: Held) -> Result<()> {
+    fn other(&mut self, held: SurveyedFile) -> Result<()> {
         match slice_entries(self.storage, self.identity(held), held.bytes) {
             Ok(entries) => {
                 for entry in entries {
@@ -165,7 +165,7 @@ impl Planner<'_> {
     }
 
     /// A table that the manifest names.
-    fn table(&mut self, held: Held, number: u64, table: &Table) -> Result<()> {
+    fn table(&mut self, held: SurveyedFile, number: u64, table: &Table) -> Result<()> {
         let unplaced = self.survey.known.unplaced.range((number, 0)..=(number, u32::MAX));
         let unplaced = unplaced.map(|((_, index), slice)| (*index, slice.clone()));
         let slices: BTreeMap<u32, Slice> = table.slices.clone().into_iter().chain(unplaced).collect();
@@ -179,8 +179,9 @@ impl Planner<'_> {
                 self.unnamed.push((held, entry.clone()));
                 continue;
             }
-            let ranges = if entry.ranges.bytes > 0 { Ranges::All(entry.ranges) } else { Ranges::None };
-            self.named.push((age(slice), Job { dest: self.dest(slice), held, span: entry.data, ranges }));
+            let ranges =
+                if entry.ranges.bytes > 0 { CopyRanges::All(entry.ranges) } else { CopyRanges::None };
+            self.named.push((age(slice), CopyJob { dest: self.dest(slice), held, span: entry.data, ranges }));
         }
         Ok(())
     }
@@ -194,7 +195,7 @@ impl Planner<'_> {
     }
 
     /// A table whose footer cannot be read.
-    fn segments_of(&mut self, held: Held, slices: &BTreeMap<u32, Slice>) -> Result<()> {
+    fn segments_of(&mut self, held: SurveyedFile, slices: &BTreeMap<u32, Slice>) -> Result<()> {
         let page = PAGE_BYTES as u64;
         let span = Span { offset: page, bytes: held.bytes.saturating_sub(page) };
         let secret = self.survey.secret();
@@ -217,20 +218,20 @@ impl Planner<'_> {
                     last = Some(segment);
                     let (file, is_hashed) = (held.file.number, segment.is_hashed);
                     let dest = Dest::Segment { file, number, is_hashed };
-                    self.segments.push(Job { dest, held, span, ranges: Ranges::None });
+                    self.segments.push(CopyJob { dest, held, span, ranges: CopyRanges::None });
                 }
                 Owner::Slice { index, has_ranges } => {
                     let Some(slice) = slices.get(&index) else { continue };
-                    let within = || Ranges::Within(span, slice.min_key.clone(), slice.max_key.clone());
-                    let ranges = if has_ranges { within() } else { Ranges::None };
-                    self.named.push((age(slice), Job { dest: self.dest(slice), held, span, ranges }));
+                    let within = || CopyRanges::Within(span, slice.min_key.clone(), slice.max_key.clone());
+                    let ranges = if has_ranges { within() } else { CopyRanges::None };
+                    self.named.push((age(slice), CopyJob { dest: self.dest(slice), held, span, ranges }));
                 }
             }
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Plan {
+    fn finish(mut self) -> SalvagePlan {
         self.named.sort_by_key(|(age, _)| *age);
         for (_, mut job) in self.named {
             if let Dest::Own(id) = job.dest
@@ -240,12 +241,12 @@ impl Planner<'_> {
             }
             self.plan.jobs.push(job);
         }
-        let mut layers = BTreeMap::<TreeId, Layers>::new();
+        let mut layers = BTreeMap::<TreeId, LayerMap>::new();
         for (held, entry) in self.unnamed {
             let id = entry.tree;
             let layer = layers.entry(id).or_default().place(&entry.min, &entry.max);
             let (dest, span) = (Dest::Unnamed(id, layer), entry.data);
-            self.plan.jobs.push(Job { dest, held, span, ranges: Ranges::None });
+            self.plan.jobs.push(CopyJob { dest, held, span, ranges: CopyRanges::None });
         }
         self.plan.jobs.extend(self.segments);
         self.plan
@@ -258,7 +259,7 @@ fn tree_of(slice: &Slice) -> TreeId {
 
 /// Trees for which the manifest cannot be the newest. `has_segments`: there are unnamed tables that may
 /// belong to any keyspace.
-fn stale(survey: &Survey, unnamed: &[(Held, SliceEntry)], has_segments: bool) -> BTreeSet<TreeId> {
+fn stale(survey: &Survey, unnamed: &[(SurveyedFile, SliceEntry)], has_segments: bool) -> BTreeSet<TreeId> {
     let Survey { known, missing, .. } = survey;
     let Known { state, is_whole, is_older, .. } = known;
     let unnamed: BTreeSet<TreeId> = unnamed.iter().map(|(_, entry)| entry.tree).collect();

@@ -12,9 +12,9 @@ use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, Tre
 use crate::format::frames::{Expected, FRAMED_BYTES_MAX, FramePoint, every_record, scan};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::Items;
-use crate::format::manifest::{Slice, State};
+use crate::format::manifest::{ManifestState, Slice};
 use crate::format::store::{self, Live, STORE_BYTES};
-use crate::io::storage::{Entry, Storage, read_whole};
+use crate::io::storage::{DirectoryEntry, Storage, read_whole};
 use crate::levels::manifest::{ManifestFile, Rescued};
 use crate::levels::store::StoreFile;
 use crate::table::{TableIdentity, read_past_faults, slice_entries};
@@ -22,7 +22,7 @@ use crate::wal::made::MadePartitions;
 
 /// A file, with the name under which it was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Held {
+pub(super) struct SurveyedFile {
     pub(super) file: FileName,
     pub(super) uid: u64,
     pub(super) bytes: u64,
@@ -31,9 +31,9 @@ pub(super) struct Held {
 /// A log with records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldLog {
-    pub(super) held: Held,
+    pub(super) held: SurveyedFile,
     /// End of the log's records according to the manifest.
-    pub(super) promise: Option<FramePoint>,
+    pub(super) recorded_end: Option<FramePoint>,
     pub(super) is_named: bool,
     /// The sequence number of its first record.
     pub(super) first: Sequence,
@@ -42,7 +42,7 @@ pub(super) struct HeldLog {
 /// The contents of the manifest, or its readable part.
 #[derive(Default)]
 pub(super) struct Known {
-    pub(super) state: State,
+    pub(super) state: ManifestState,
     pub(super) store_id: u128,
     /// The manifest is complete.
     pub(super) is_whole: bool,
@@ -68,11 +68,11 @@ pub(super) struct Survey {
     /// Secret of the store's hash function; `None` if STORE is lost.
     pub(super) hash_secret: Option<[u8; 16]>,
     /// Tables that the manifest names and that were found, by their number in the manifest.
-    pub(super) tables: BTreeMap<u64, Held>,
+    pub(super) tables: BTreeMap<u64, SurveyedFile>,
     /// Trees with slices in tables that the manifest names and that were not found.
     pub(super) missing: BTreeSet<TreeId>,
     /// Tables that the manifest does not name, ordered by the number in their file name.
-    pub(super) other_tables: Vec<Held>,
+    pub(super) other_tables: Vec<SurveyedFile>,
     /// Logs ordered by their first record, the oldest first.
     pub(super) logs: Vec<HeldLog>,
     /// Files that cannot be used: unreadable, of another store, or neither identified by a header nor named
@@ -121,7 +121,7 @@ impl Survey {
     fn find_tables(&mut self, storage: &dyn Storage, seen: &[Seen]) {
         let store_id = self.known.store_id;
         let mut others = by_uid(seen, FileKind::Table, store_id);
-        let has_footer = |held: &Held| {
+        let has_footer = |held: &SurveyedFile| {
             let identity = TableIdentity { file: held.file, uid: held.uid, store_id };
             slice_entries(storage, identity, held.bytes).is_ok()
         };
@@ -137,7 +137,7 @@ impl Survey {
                 }
             }
         }
-        let best = |copies: Vec<Held>| {
+        let best = |copies: Vec<SurveyedFile>| {
             let found = copies.iter().find(|held| has_footer(held)).or_else(|| copies.first()).copied();
             found.expect("a uid was seen with its file")
         };
@@ -151,10 +151,10 @@ impl Survey {
         for (number, log) in &self.known.state.logs {
             let copies = copies(seen, others.remove(&log.uid), (log.file(*number), log.uid));
             // A log may be appended to after its end is recorded; the edit that says so may be missing.
-            logs.push((copies, log.promise.filter(|_| self.known.is_whole), true));
+            logs.push((copies, log.recorded_end.filter(|_| self.known.is_whole), true));
         }
         logs.extend(others.into_values().map(|copies| (copies, None, false)));
-        for (copies, promise, is_named) in logs {
+        for (copies, recorded_end, is_named) in logs {
             for held in copies {
                 if held.bytes == 0 || held.bytes > FRAMED_BYTES_MAX {
                     self.unused.push(held.file.to_string());
@@ -165,9 +165,9 @@ impl Survey {
                 read_past_faults(storage, held.file, 0, &mut bytes)?;
                 let records = every_record(&header, &bytes);
                 if let Some(record) = records.first() {
-                    self.logs.push(HeldLog { held, promise, is_named, first: record.sequence });
+                    self.logs.push(HeldLog { held, recorded_end, is_named, first: record.sequence });
                     if is_named {
-                        self.note_made(&mut made, (held, promise), &bytes);
+                        self.note_made(&mut made, (held, recorded_end), &bytes);
                     }
                     break;
                 }
@@ -187,14 +187,14 @@ impl Survey {
     fn note_made(
         &self,
         made: &mut MadePartitions,
-        (held, promise): (Held, Option<FramePoint>),
+        (held, recorded_end): (SurveyedFile, Option<FramePoint>),
         bytes: &[u8],
     ) {
         let (header, boot_id) = (self.header(FileKind::Log, held.uid), 0);
         let file = held.file;
-        let expected = Expected { file, header, bytes: held.bytes, promise, witness: None, boot_id };
+        let expected = Expected { file, header, bytes: held.bytes, recorded_end, witness: None, boot_id };
         let end = scan(&expected, bytes).map_or(u64::MAX, |found| found.end.bytes);
-        let end = promise.map_or(end, |promise| end.min(promise.bytes));
+        let end = recorded_end.map_or(end, |recorded_end| end.min(recorded_end.bytes));
         let used = every_record(&header, bytes).into_iter().filter(|record| record.offset < end);
         for items in used.filter_map(|record| Items::new(record.payload).ok()) {
             if !items.partitions().any(|made| self.known.is_dropped(made.tree)) {
@@ -223,7 +223,7 @@ impl Survey {
 fn see(storage: &dyn Storage, unused: &mut Vec<String>) -> Result<Vec<Seen>> {
     let mut seen = Vec::new();
     for entry in storage.list()? {
-        let Entry::Ours(file) = entry else { continue };
+        let DirectoryEntry::Ours(file) = entry else { continue };
         if file == FileName::LOCK {
             continue;
         }
@@ -323,11 +323,11 @@ fn most_common(seen: &[Seen]) -> u128 {
 }
 
 /// The files of a kind by uid, under any name. A uid has several files if one was copied.
-fn by_uid(seen: &[Seen], kind: FileKind, store_id: u128) -> BTreeMap<u64, Vec<Held>> {
-    let mut found = BTreeMap::<u64, Vec<Held>>::new();
+fn by_uid(seen: &[Seen], kind: FileKind, store_id: u128) -> BTreeMap<u64, Vec<SurveyedFile>> {
+    let mut found = BTreeMap::<u64, Vec<SurveyedFile>>::new();
     for one in seen {
         if let Some(header) = one.header.filter(|header| header.kind == kind && header.store_id == store_id) {
-            let held = Held { file: one.file, uid: header.uid, bytes: one.bytes };
+            let held = SurveyedFile { file: one.file, uid: header.uid, bytes: one.bytes };
             found.entry(header.uid).or_default().push(held);
         }
     }
@@ -336,17 +336,21 @@ fn by_uid(seen: &[Seen], kind: FileKind, store_id: u128) -> BTreeMap<u64, Vec<He
 
 /// The candidates for a file that the manifest names: the files with its uid, the one with its name first;
 /// and the file with its name in any case.
-fn copies(seen: &[Seen], by_uid: Option<Vec<Held>>, (name, uid): (FileName, u64)) -> Vec<Held> {
+fn copies(
+    seen: &[Seen],
+    by_uid: Option<Vec<SurveyedFile>>,
+    (name, uid): (FileName, u64),
+) -> Vec<SurveyedFile> {
     let mut copies = by_uid.unwrap_or_default();
     copies.sort_by_key(|held| held.file != name);
     // Two headers may have been swapped.
     let named = seen.iter().find(|one| one.file == name && copies.iter().all(|held| held.file != name));
-    copies.extend(named.map(|one| Held { file: name, uid, bytes: one.bytes }));
+    copies.extend(named.map(|one| SurveyedFile { file: name, uid, bytes: one.bytes }));
     copies
 }
 
 /// Whether the header is unreadable or has the expected uid.
-fn is_possible(seen: &[Seen], held: &Held) -> bool {
+fn is_possible(seen: &[Seen], held: &SurveyedFile) -> bool {
     let found = seen.iter().find(|one| one.file == held.file);
     found.is_some_and(|one| one.header.is_none_or(|header| header.uid == held.uid))
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use super::*;
-use crate::io::sim::{Failure, Operation, Plan, Repeat, Select, SimDisk};
+use crate::io::sim::{Failure, FaultPlan, Operation, Repeat, Select, SimDisk};
 
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
 const NEXT_LOG: FileName = FileName { kind: FileKind::Log, number: 9, path: 0 };
@@ -23,8 +23,8 @@ fn sum(ledger: &FileLedger) -> u64 {
 
 fn found(disk: &SimDisk) -> Vec<FileName> {
     let ours = |entry| match entry {
-        Entry::Ours(file) => Some(file),
-        Entry::Foreign(_) => None,
+        DirectoryEntry::Ours(file) => Some(file),
+        DirectoryEntry::Foreign(_) => None,
     };
     disk.list().unwrap().into_iter().filter_map(ours).collect()
 }
@@ -86,7 +86,7 @@ fn failed_calls_are_counted_as_they_are() {
     disk.set_capacity_bytes(Some(1000));
     ledger.write(TABLE, 0, &[1; 5000]).unwrap_err();
     assert_eq!((sum(&ledger), disk.used_bytes()), (1000, 1000));
-    disk.plan(Plan::fail(Select::operation(Operation::Remove), 0, Failure::Io, Repeat::Once));
+    disk.plan(FaultPlan::fail(Select::operation(Operation::Remove), 0, Failure::Io, Repeat::Once));
     ledger.remove(TABLE).unwrap_err();
     assert_eq!(ledger.files()[&TABLE], FileLength { bytes: 1000, hole_bytes: 0, is_left_over: true });
     ledger.remove(TABLE).unwrap();

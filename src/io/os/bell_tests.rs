@@ -7,8 +7,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 
 use super::super::reader::{Completed, Reader, ReaderKind, Request, Target};
 use super::super::storage::Storage;
-use super::files::Access;
-use super::pool::Pool;
+use super::files::DescriptorPurpose;
+use super::pool::ThreadPool;
 use super::{DirectIo, FileUse, OsStorage, ReadWith};
 use crate::base::few::Few;
 use crate::base::id::{FileKind, FileName};
@@ -28,7 +28,7 @@ impl Target for Buffer {
 /// A device whose reads end at the test's command.
 enum Device {
     Pipe { storage: Arc<OsStorage>, pipe: OwnedFd, _parent: tempfile::TempDir },
-    Queue { storage: Arc<OsStorage>, pool: Pool, _parent: tempfile::TempDir },
+    Queue { storage: Arc<OsStorage>, pool: ThreadPool, _parent: tempfile::TempDir },
 }
 
 impl Device {
@@ -50,7 +50,7 @@ impl Device {
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("makes");
         let open = || open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         // The storage itself does not open pipes.
-        storage.files.get(TABLE, Access::Buffered, open).expect("opens");
+        storage.files.get(TABLE, DescriptorPurpose::Buffered, open).expect("opens");
         let pipe = open().expect("opens");
         Some(Device::Pipe { storage, pipe, _parent: parent })
     }
@@ -59,7 +59,7 @@ impl Device {
         let (storage, parent) = Device::storage(ReadWith::Pool);
         storage.create(TABLE).expect("makes");
         storage.write(TABLE, 0, b"items").expect("writes");
-        Device::Queue { storage, pool: Pool::without_threads(), _parent: parent }
+        Device::Queue { storage, pool: ThreadPool::without_threads(), _parent: parent }
     }
 
     fn all() -> impl Iterator<Item = Device> {

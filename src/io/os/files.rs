@@ -25,7 +25,7 @@ const SHARDS_COUNT_MAX: usize = 16;
 
 /// Purpose of a descriptor. A file may have one open descriptor for each purpose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Access {
+pub(super) enum DescriptorPurpose {
     /// Reads through the page cache.
     Buffered,
     /// Reads past the page cache.
@@ -108,15 +108,15 @@ impl OpenFile {
 #[derive(Debug)]
 struct Slot {
     name: FileName,
-    access: Access,
+    purpose: DescriptorPurpose,
     file: Arc<OpenFile>,
     /// Used again since the CLOCK hand last passed. Entries used only once are evicted first.
     is_recent: bool,
 }
 
 impl Slot {
-    fn key(&self) -> (FileName, Access) {
-        (self.name, self.access)
+    fn key(&self) -> (FileName, DescriptorPurpose) {
+        (self.name, self.purpose)
     }
 
     fn is_evictable(&mut self) -> bool {
@@ -134,23 +134,23 @@ struct Shard {
 }
 
 impl Shard {
-    fn find(&self, name: FileName, access: Access) -> std::result::Result<usize, usize> {
-        self.slots.binary_search_by_key(&(name, access), Slot::key)
+    fn find(&self, name: FileName, purpose: DescriptorPurpose) -> std::result::Result<usize, usize> {
+        self.slots.binary_search_by_key(&(name, purpose), Slot::key)
     }
 
-    fn get(&mut self, name: FileName, access: Access) -> Option<Arc<OpenFile>> {
-        let index = self.find(name, access).ok()?;
+    fn get(&mut self, name: FileName, purpose: DescriptorPurpose) -> Option<Arc<OpenFile>> {
+        let index = self.find(name, purpose).ok()?;
         let slot = &mut self.slots[index];
         slot.is_recent = true;
         Some(Arc::clone(&slot.file))
     }
 
     /// Keeps `file` unless another thread inserted one first, and returns the kept one.
-    fn insert(&mut self, name: FileName, access: Access, file: Arc<OpenFile>) -> Arc<OpenFile> {
-        match self.find(name, access) {
+    fn insert(&mut self, name: FileName, purpose: DescriptorPurpose, file: Arc<OpenFile>) -> Arc<OpenFile> {
+        match self.find(name, purpose) {
             Ok(index) => Arc::clone(&self.slots[index].file),
             Err(index) => {
-                self.slots.insert(index, Slot { name, access, file: Arc::clone(&file), is_recent: false });
+                self.slots.insert(index, Slot { name, purpose, file: Arc::clone(&file), is_recent: false });
                 file
             }
         }
@@ -201,16 +201,16 @@ impl FileTable {
         &self.shards[(name.number % self.shards.len() as u64) as usize]
     }
 
-    /// The descriptor for `name` and `access`; `open` opens it if it is not open yet.
+    /// The descriptor for `name` and `purpose`; `open` opens it if it is not open yet.
     pub(super) fn get<E>(
         &self,
         name: FileName,
-        access: Access,
+        purpose: DescriptorPurpose,
         open: impl FnOnce() -> Result<OwnedFd, E>,
     ) -> Result<Arc<OpenFile>, E> {
         let changes = {
             let mut shard = self.shard(name).lock();
-            if let Some(file) = shard.get(name, access) {
+            if let Some(file) = shard.get(name, purpose) {
                 return Ok(file);
             }
             shard.changes
@@ -221,7 +221,7 @@ impl FileTable {
         if shard.changes != changes {
             return Ok(file);
         }
-        let kept = shard.insert(name, access, file);
+        let kept = shard.insert(name, purpose, file);
         while shard.slots.len() > self.shard_files_max {
             let Some(file) = shard.evict() else { break };
             evicted.push(file);
@@ -233,8 +233,8 @@ impl FileTable {
     }
 
     /// The descriptor, if it is open.
-    pub(super) fn peek(&self, name: FileName, access: Access) -> Option<Arc<OpenFile>> {
-        self.shard(name).lock().get(name, access)
+    pub(super) fn peek(&self, name: FileName, purpose: DescriptorPurpose) -> Option<Arc<OpenFile>> {
+        self.shard(name).lock().get(name, purpose)
     }
 
     /// Closes one file that is not in use. False if there is none.
@@ -257,7 +257,7 @@ impl FileTable {
         let mut shard = self.shard(to).lock();
         let stale = shard.take(to);
         for slot in moved {
-            shard.insert(to, slot.access, slot.file);
+            shard.insert(to, slot.purpose, slot.file);
         }
         drop(shard);
         drop(stale);
@@ -293,8 +293,8 @@ mod tests {
         rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
     }
 
-    fn get(files: &FileTable, number: u64, access: Access) -> Arc<OpenFile> {
-        files.get(table(number), access, some_descriptor).expect("/dev/null opens")
+    fn get(files: &FileTable, number: u64, purpose: DescriptorPurpose) -> Arc<OpenFile> {
+        files.get(table(number), purpose, some_descriptor).expect("/dev/null opens")
     }
 
     /// The table stays within its bound, however many files are opened, and keeps a file in steady use.
@@ -308,12 +308,12 @@ mod tests {
                     opened += 1;
                     some_descriptor()
                 };
-                drop(files.get(table(0), Access::Buffered, open).expect("/dev/null opens"));
+                drop(files.get(table(0), DescriptorPurpose::Buffered, open).expect("/dev/null opens"));
             };
             get_first();
             for number in 1..600 {
                 get_first();
-                get(&files, number, Access::Buffered);
+                get(&files, number, DescriptorPurpose::Buffered);
                 assert!(files.count() <= files_max);
             }
             assert!(files_max == 1 || opened == 1, "the one in steady use was evicted, {opened}");
@@ -325,19 +325,19 @@ mod tests {
     #[test]
     fn busy_and_dirty_files_are_not_evicted() {
         let files = FileTable::new(4);
-        let held: Vec<_> = (0..8).map(|number| get(&files, number, Access::Buffered)).collect();
+        let held: Vec<_> = (0..8).map(|number| get(&files, number, DescriptorPurpose::Buffered)).collect();
         assert_eq!(files.count(), 8);
         assert!(!files.evict_one());
         drop(held);
-        get(&files, 8, Access::Buffered);
+        get(&files, 8, DescriptorPurpose::Buffered);
         assert_eq!(files.count(), 4);
-        let dirty = get(&files, 9, Access::Write);
+        let dirty = get(&files, 9, DescriptorPurpose::Write);
         dirty.note_write();
         let pointer = Arc::as_ptr(&dirty);
         drop(dirty);
         while files.evict_one() {}
         assert_eq!(files.count(), 1);
-        let dirty = get(&files, 9, Access::Write);
+        let dirty = get(&files, 9, DescriptorPurpose::Write);
         assert_eq!(Arc::as_ptr(&dirty), pointer);
         dirty.note_synced(dirty.writes());
         drop(dirty);
@@ -350,18 +350,18 @@ mod tests {
     #[test]
     fn names_change_and_go() {
         let files = FileTable::new(200);
-        let old = get(&files, 1, Access::Write);
+        let old = get(&files, 1, DescriptorPurpose::Write);
         files.rename(table(1), table(2));
-        assert!(files.peek(table(1), Access::Write).is_none());
-        assert!(Arc::ptr_eq(&old, &get(&files, 2, Access::Write)));
+        assert!(files.peek(table(1), DescriptorPurpose::Write).is_none());
+        assert!(Arc::ptr_eq(&old, &get(&files, 2, DescriptorPurpose::Write)));
         files.forget(table(2));
-        assert!(files.peek(table(2), Access::Write).is_none());
-        let raced = files.get(table(3), Access::Buffered, || {
+        assert!(files.peek(table(2), DescriptorPurpose::Write).is_none());
+        let raced = files.get(table(3), DescriptorPurpose::Buffered, || {
             files.forget(table(3));
             some_descriptor()
         });
         assert!(raced.is_ok() && files.count() == 0);
-        get(&files, 4, Access::Direct);
+        get(&files, 4, DescriptorPurpose::Direct);
         files.clear();
         assert_eq!(files.count(), 0);
     }

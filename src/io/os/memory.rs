@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::base::region::{Region, Source};
+use crate::base::region::{Region, RegionSource};
 
 use super::super::env::Memory;
 
@@ -52,7 +52,7 @@ fn is_wiped_on_fork(_region: &Region) -> bool {
     false
 }
 
-const MAPPED: Source = Source { release, discard };
+const MAPPED: RegionSource = RegionSource { release, discard };
 
 /// Bytes that are mapped for a region of `bytes`.
 fn mapped_bytes(bytes: usize) -> Option<usize> {

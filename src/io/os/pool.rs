@@ -54,14 +54,14 @@ struct Shared {
 }
 
 /// The threads.
-pub(super) struct Pool {
+pub(super) struct ThreadPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Pool {
+impl ThreadPool {
     /// Starts up to `THREADS_COUNT` threads; `None` if the system starts none.
-    pub(super) fn new() -> Option<Pool> {
+    pub(super) fn new() -> Option<ThreadPool> {
         let shared = Arc::new(Shared::default());
         let mut threads = Vec::new();
         for _ in 0..THREADS_COUNT {
@@ -75,7 +75,7 @@ impl Pool {
                 }
             }
         }
-        (!threads.is_empty()).then_some(Pool { shared, threads })
+        (!threads.is_empty()).then_some(ThreadPool { shared, threads })
     }
 
     pub(super) fn reader(&self, storage: Arc<dyn Storage>) -> Box<dyn Reader> {
@@ -85,10 +85,10 @@ impl Pool {
 }
 
 #[cfg(all(test, not(loom)))]
-impl Pool {
+impl ThreadPool {
     /// A pool that performs its requests only in `work_off`.
-    pub(super) fn without_threads() -> Pool {
-        Pool { shared: Arc::default(), threads: Vec::new() }
+    pub(super) fn without_threads() -> ThreadPool {
+        ThreadPool { shared: Arc::default(), threads: Vec::new() }
     }
 
     /// Performs the queued requests on this thread.
@@ -99,7 +99,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);
         self.shared.pushed.notify();
@@ -189,7 +189,7 @@ impl Drop for PoolReader {
     }
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pool({} threads)", self.threads.len())
     }

@@ -14,7 +14,7 @@ use crate::base::sync::{Arc, Mutex, OnceLock};
 use crate::base::sync::{AtomicUsize, Ordering};
 
 use super::super::reader::{PlainReader, Reader, ReaderKind};
-use super::pool::Pool;
+use super::pool::ThreadPool;
 #[cfg(target_os = "linux")]
 use super::ring::{Polls, Ring, RingReader, refusal};
 use super::storage::OsStorage;
@@ -54,7 +54,7 @@ pub(super) struct Readers {
     /// Reason why there are no rings.
     refused: OnceLock<String>,
     /// `None` inside if the system started no threads.
-    pool: OnceLock<Option<Pool>>,
+    pool: OnceLock<Option<ThreadPool>>,
 }
 
 impl Readers {
@@ -134,7 +134,7 @@ impl Readers {
     }
 
     fn borrow_pool(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
-        match self.pool.get_or_init(Pool::new) {
+        match self.pool.get_or_init(ThreadPool::new) {
             Some(pool) => pool.reader(storage),
             None => Box::new(PlainReader::new(storage)),
         }

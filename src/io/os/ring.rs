@@ -82,7 +82,7 @@ const POLL_IDLE_MS: u32 = 50;
 
 /// A buffer of a read, laid out as the system's `iovec`.
 #[repr(C)]
-struct Part {
+struct IoVec {
     start: *mut u8,
     bytes: usize,
 }
@@ -98,7 +98,7 @@ struct Flight {
     /// Made from a box. No code touches it until the flight has landed.
     target: NonNull<dyn Target>,
     /// One part inline, or several on the heap, where the kernel finds them even if the flight is moved.
-    parts: Few<Part>,
+    parts: Few<IoVec>,
 }
 
 /// A ring with no reads in flight, or with those of its reader.
@@ -418,14 +418,14 @@ impl Drop for RingReader {
 }
 
 /// The buffers as parts; adjacent buffers become one part.
-fn parts_of(buffers: Few<&mut [u8]>) -> Few<Part> {
-    let mut parts: Few<Part> = Few::with_capacity(buffers.len());
+fn parts_of(buffers: Few<&mut [u8]>) -> Few<IoVec> {
+    let mut parts: Few<IoVec> = Few::with_capacity(buffers.len());
     for buffer in buffers {
         match parts.last_mut() {
             Some(last) if last.start.wrapping_add(last.bytes) == buffer.as_mut_ptr() => {
                 last.bytes += buffer.len();
             }
-            _ => parts.push(Part { start: buffer.as_mut_ptr(), bytes: buffer.len() }),
+            _ => parts.push(IoVec { start: buffer.as_mut_ptr(), bytes: buffer.len() }),
         }
     }
     parts

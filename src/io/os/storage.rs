@@ -30,8 +30,8 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, 
 use super::super::reader::{PlainReader, Reader, ReaderKind};
 #[cfg(feature = "lab")]
 use super::super::storage::Mapped;
-use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
-use super::files::{Access, FileTable, OpenFile};
+use super::super::storage::{DirectoryEntry, LockMode, Storage, StorageCounts};
+use super::files::{DescriptorPurpose, FileTable, OpenFile};
 #[cfg(feature = "lab")]
 use super::map::MappedFile;
 use super::process::OwnProcess;
@@ -234,11 +234,11 @@ impl OsStorage {
         }
     }
 
-    fn open(&self, file: FileName, access: Access) -> Result<Arc<OpenFile>> {
+    fn open(&self, file: FileName, purpose: DescriptorPurpose) -> Result<Arc<OpenFile>> {
         self.process.check()?;
-        self.files.get(file, access, || {
-            let descriptor = self.open_with("open", file, access_flags(access))?;
-            if access == Access::Buffered && file.kind.traits().is_paged {
+        self.files.get(file, purpose, || {
+            let descriptor = self.open_with("open", file, access_flags(purpose))?;
+            if purpose == DescriptorPurpose::Buffered && file.kind.traits().is_paged {
                 advice::will_read_anywhere(&descriptor);
             }
             Ok(descriptor)
@@ -255,7 +255,7 @@ impl OsStorage {
     }
 
     fn sync_by(&self, file: FileName, call: impl Fn(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
-        let open = self.open(file, Access::Write)?;
+        let open = self.open(file, DescriptorPurpose::Write)?;
         let _syncing = open.lock_syncing();
         self.assert_clean(file)?;
         let writes = open.writes();
@@ -390,7 +390,7 @@ impl Storage for OsStorage {
         self.process.is_forked()
     }
 
-    fn list(&self) -> Result<Vec<Entry>> {
+    fn list(&self) -> Result<Vec<DirectoryEntry>> {
         let directory = self.directory()?;
         let fault = |errno| self.fault("list", self.path.display(), 0, errno);
         let entries = self.retry(|| rustix::fs::Dir::read_from(&*directory)).map_err(fault)?;
@@ -402,8 +402,8 @@ impl Storage for OsStorage {
                 continue;
             }
             let ours = name.to_str().ok().and_then(|name| FileName::parse(name, 0));
-            let foreign = || Entry::Foreign(name.to_string_lossy().into_owned());
-            list.push(ours.map_or_else(foreign, Entry::Ours));
+            let foreign = || DirectoryEntry::Foreign(name.to_string_lossy().into_owned());
+            list.push(ours.map_or_else(foreign, DirectoryEntry::Ours));
         }
         Ok(list)
     }
@@ -413,7 +413,7 @@ impl Storage for OsStorage {
         // The file was made with at most this mode; the umask may have removed bits.
         let changed = self.retry(|| rustix::fs::fchmod(&descriptor, FILE_MODE));
         changed.map_err(|errno| self.fault("create", file, 0, errno))?;
-        self.files.get(file, Access::Write, || Ok(descriptor)).map(|_| ())
+        self.files.get(file, DescriptorPurpose::Write, || Ok(descriptor)).map(|_| ())
     }
 
     fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -437,7 +437,7 @@ impl Storage for OsStorage {
 
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
         check_range("write", file, offset, bytes.len())?;
-        let open = self.open(file, Access::Write)?;
+        let open = self.open(file, DescriptorPurpose::Write)?;
         // Logs are written a record at a time.
         let is_done = self.maps_logs && file.kind == FileKind::Log && open.append(offset, bytes);
         let mut done_bytes = if is_done { bytes.len() } else { 0 };
@@ -462,7 +462,7 @@ impl Storage for OsStorage {
 
     fn start_writeback(&self, file: FileName, offset: u64, bytes: u64) {
         if !self.is_forked()
-            && let Some(open) = self.files.peek(file, Access::Write)
+            && let Some(open) = self.files.peek(file, DescriptorPurpose::Write)
         {
             advice::will_not_read(open.descriptor(), offset, bytes);
         }
@@ -470,7 +470,7 @@ impl Storage for OsStorage {
 
     fn punch_hole(&self, file: FileName, offset: u64, bytes: u64) -> Result<bool> {
         check_range("punch", file, offset, bytes as usize)?;
-        let open = self.open(file, Access::Write)?;
+        let open = self.open(file, DescriptorPurpose::Write)?;
         let fault = |errno| self.fault("punch", file, offset, errno);
         let status = rustix::fs::fstat(open.descriptor()).map_err(fault)?;
         if status.st_nlink != 1 {
@@ -571,7 +571,7 @@ impl Storage for OsStorage {
 
     #[cfg(feature = "lab")]
     fn map(&self, file: FileName) -> Result<Option<Arc<dyn Mapped>>> {
-        let open = self.open(file, Access::Buffered)?;
+        let open = self.open(file, DescriptorPurpose::Buffered)?;
         let bytes = self.length(file)?.unwrap_or(0);
         let map =
             MappedFile::new(open.descriptor(), bytes).map_err(|errno| self.fault("map", file, 0, errno))?;

@@ -7,25 +7,25 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::files::Access;
+use super::files::DescriptorPurpose;
 
 /// Flags to open a file with. Reads do not update the access time, because the kernel would read the clock
 /// and the stored time for each.
 #[cfg(target_os = "linux")]
-pub(super) fn access_flags(access: Access) -> OFlags {
-    match access {
-        Access::Buffered => OFlags::RDONLY | OFlags::NOATIME,
-        Access::Write => OFlags::RDWR,
-        Access::Direct => OFlags::RDONLY | OFlags::NOATIME | OFlags::DIRECT,
+pub(super) fn access_flags(purpose: DescriptorPurpose) -> OFlags {
+    match purpose {
+        DescriptorPurpose::Buffered => OFlags::RDONLY | OFlags::NOATIME,
+        DescriptorPurpose::Write => OFlags::RDWR,
+        DescriptorPurpose::Direct => OFlags::RDONLY | OFlags::NOATIME | OFlags::DIRECT,
     }
 }
 
 /// Flags to open a file with.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn access_flags(access: Access) -> OFlags {
-    match access {
-        Access::Buffered | Access::Direct => OFlags::RDONLY,
-        Access::Write => OFlags::RDWR,
+pub(super) fn access_flags(purpose: DescriptorPurpose) -> OFlags {
+    match purpose {
+        DescriptorPurpose::Buffered | DescriptorPurpose::Direct => OFlags::RDONLY,
+        DescriptorPurpose::Write => OFlags::RDWR,
     }
 }
 

@@ -18,16 +18,16 @@ use crate::base::id::FileName;
 use crate::base::sync::{Arc, Mutex, Weak};
 
 use super::super::reader::{Reader, ReaderKind};
-use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
-use super::fault::{Call, Operation, Plan, Verdict};
+use super::super::storage::{DirectoryEntry, LockMode, Storage, StorageCounts};
+use super::fault::{DiskCall, FaultPlan, Operation, Verdict};
 use super::inode::Inode;
 use super::reader::SimReader;
-use super::state::{Asked, Crash, Cut, Extent, PATH, State};
+use super::state::{Asked, CallEffect, Crash, DiskState, PATH, PowerCut};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct SimDisk {
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     /// The disk that plans and counts the machine's calls: this disk, or the one that this directory lies
     /// beside.
     machine: Weak<SimDisk>,
@@ -38,8 +38,8 @@ impl SimDisk {
     /// Names of the store's own files, in order. Not counted as a call.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let files = self.fork().list()?.into_iter().filter_map(|entry| match entry {
-            Entry::Ours(file) => Some(file.to_string()),
-            Entry::Foreign(_) => None,
+            DirectoryEntry::Ours(file) => Some(file.to_string()),
+            DirectoryEntry::Foreign(_) => None,
         });
         let mut names: Vec<String> = files.collect();
         names.sort();
@@ -48,11 +48,11 @@ impl SimDisk {
 
     /// An empty disk; the store's directory does not exist yet.
     pub(crate) fn new(seed: u64) -> Arc<SimDisk> {
-        SimDisk::machine(State::new(seed), BTreeMap::new())
+        SimDisk::machine(DiskState::new(seed), BTreeMap::new())
     }
 
     /// A machine with the store's directory in `state`, and other directories beside it.
-    fn machine(state: State, beside: BTreeMap<PathBuf, State>) -> Arc<SimDisk> {
+    fn machine(state: DiskState, beside: BTreeMap<PathBuf, DiskState>) -> Arc<SimDisk> {
         Arc::new_cyclic(|machine| {
             let directory = |state, beside| SimDisk {
                 state: Mutex::new(state),
@@ -103,11 +103,11 @@ impl SimDisk {
     /// Ends the process, and perhaps the machine. The disk is then as the next process finds it, with no
     /// plan.
     pub(crate) fn crash(&self, crash: Crash, seed: u64) {
-        self.crash_by(crash, Cut::Any, seed);
+        self.crash_by(crash, PowerCut::Any, seed);
     }
 
     /// As [`SimDisk::crash`], with a power cut of one kind.
-    pub(crate) fn crash_by(&self, crash: Crash, cut: Cut, seed: u64) {
+    pub(crate) fn crash_by(&self, crash: Crash, cut: PowerCut, seed: u64) {
         self.state.lock().crash(crash, cut, seed);
         for (index, disk) in self.beside.lock().values().enumerate() {
             disk.crash_by(crash, cut, seed.wrapping_add(1 + index as u64));
@@ -129,7 +129,7 @@ impl SimDisk {
     }
 
     /// Replaces the plan by `plan`.
-    pub(crate) fn plan(&self, plan: Plan) {
+    pub(crate) fn plan(&self, plan: FaultPlan) {
         self.state.lock().plan = plan;
     }
 
@@ -149,7 +149,7 @@ impl SimDisk {
     }
 
     /// The log so far.
-    pub(crate) fn log(&self) -> Vec<Call> {
+    pub(crate) fn log(&self) -> Vec<DiskCall> {
         self.state.lock().log.clone().unwrap_or_default()
     }
 
@@ -207,7 +207,11 @@ impl SimDisk {
     }
 
     /// Counts, logs and judges a call, and runs `effect` unless the verdict prevents it.
-    fn call<T>(&self, asked: &Asked<'_>, effect: impl FnOnce(&mut State, Extent) -> Result<T>) -> Result<T> {
+    fn call<T>(
+        &self,
+        asked: &Asked<'_>,
+        effect: impl FnOnce(&mut DiskState, CallEffect) -> Result<T>,
+    ) -> Result<T> {
         let Some((index, verdict)) = self.judge(asked) else { return Err(asked.stopped()) };
         let (result, outcome) = self.state.lock().act(asked, verdict, effect);
         if let Some(machine) = self.machine.upgrade()
@@ -215,7 +219,7 @@ impl SimDisk {
         {
             let &Asked { operation, file, offset, bytes, written } = asked;
             let checksum = checksum::append(0, written);
-            log.push(Call { index, operation, file, offset, bytes, checksum, outcome });
+            log.push(DiskCall { index, operation, file, offset, bytes, checksum, outcome });
         }
         result
     }
@@ -241,10 +245,10 @@ impl Storage for SimDisk {
         self.state.lock().release_lock();
     }
 
-    fn list(&self) -> Result<Vec<Entry>> {
+    fn list(&self) -> Result<Vec<DirectoryEntry>> {
         self.call(&Asked::of_directory(Operation::List), |state, _| {
-            let ours = state.names.keys().map(|file| Entry::Ours(*file));
-            Ok(ours.chain(state.foreign_names.iter().cloned().map(Entry::Foreign)).collect())
+            let ours = state.names.keys().map(|file| DirectoryEntry::Ours(*file));
+            Ok(ours.chain(state.foreign_names.iter().cloned().map(DirectoryEntry::Foreign)).collect())
         })
     }
 

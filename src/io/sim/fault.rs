@@ -56,7 +56,7 @@ pub enum Operation {
 
 /// A call that reached the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Call {
+pub(crate) struct DiskCall {
     /// Index of the call; the first is 0.
     pub(crate) index: u64,
     pub(crate) operation: Operation,
@@ -70,7 +70,7 @@ pub(crate) struct Call {
     pub(crate) outcome: &'static str,
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for DiskCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{} {:?}", self.index, self.operation)?;
         if let Some(file) = self.file {
@@ -224,43 +224,43 @@ struct Fault {
 
 /// Planned failures. Calls are counted from the moment the disk gets the plan. A crash ends the plan.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct FaultPlan {
     faults: Vec<Fault>,
     failed_sync: FailedSync,
 }
 
-impl Plan {
+impl FaultPlan {
     /// The process stops at call `index` from now, counting from 0.
-    pub(crate) fn stop(stop: Stop, index: u64) -> Plan {
-        Plan::default().and(Select::ANY, index, Verdict::Stop(stop), Repeat::Once)
+    pub(crate) fn stop(stop: Stop, index: u64) -> FaultPlan {
+        FaultPlan::default().and(Select::ANY, index, Verdict::Stop(stop), Repeat::Once)
     }
 
     /// Fails the call with this index among those that `select` takes; with `Always` also all calls after it.
     #[cfg(test)]
-    pub(crate) fn fail(select: Select, index: u64, failure: Failure, repeat: Repeat) -> Plan {
-        Plan::default().and_fail(select, index, failure, repeat)
+    pub(crate) fn fail(select: Select, index: u64, failure: Failure, repeat: Repeat) -> FaultPlan {
+        FaultPlan::default().and_fail(select, index, failure, repeat)
     }
 
-    /// As [`Plan::fail`], in addition to the faults planned already.
-    pub(crate) fn and_fail(self, select: Select, index: u64, failure: Failure, repeat: Repeat) -> Plan {
+    /// As [`FaultPlan::fail`], in addition to the faults planned already.
+    pub(crate) fn and_fail(self, select: Select, index: u64, failure: Failure, repeat: Repeat) -> FaultPlan {
         self.and(select, index, Verdict::Fail(failure), repeat)
     }
 
-    /// As [`Plan::and_fail`] for any call, and then for every later call of the same operation.
+    /// As [`FaultPlan::and_fail`] for any call, and then for every later call of the same operation.
     #[cfg(test)]
-    pub(crate) fn and_fail_alike(mut self, index: u64, failure: Failure) -> Plan {
+    pub(crate) fn and_fail_alike(mut self, index: u64, failure: Failure) -> FaultPlan {
         let (verdict, repeat) = (Verdict::Fail(failure), Repeat::Always);
         self.faults.push(Fault { select: Select::ANY, left_count: index, verdict, repeat, narrows: true });
         self
     }
 
-    fn and(mut self, select: Select, index: u64, verdict: Verdict, repeat: Repeat) -> Plan {
+    fn and(mut self, select: Select, index: u64, verdict: Verdict, repeat: Repeat) -> FaultPlan {
         self.faults.push(Fault { select, left_count: index, verdict, repeat, narrows: false });
         self
     }
 
-    pub(crate) fn with_failed_sync(self, failed_sync: FailedSync) -> Plan {
-        Plan { failed_sync, ..self }
+    pub(crate) fn with_failed_sync(self, failed_sync: FailedSync) -> FaultPlan {
+        FaultPlan { failed_sync, ..self }
     }
 
     pub(super) fn failed_sync(&self) -> FailedSync {
@@ -300,7 +300,7 @@ mod tests {
     fn faults_count_what_they_select() {
         let log = Some(FileName::new(FileKind::Log, 1));
         let logs = Select { operation: Some(Operation::Write), kind: Some(FileKind::Log) };
-        let mut plan = Plan::fail(logs, 1, Failure::Full, Repeat::Once).and_fail(
+        let mut plan = FaultPlan::fail(logs, 1, Failure::Full, Repeat::Once).and_fail(
             Select::operation(Operation::SyncDirectory),
             0,
             Failure::Io,
@@ -315,7 +315,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(judge(Operation::SyncDirectory, None), Verdict::Fail(Failure::Io));
         }
-        let mut plan = Plan::stop(Stop::Amid, 2);
+        let mut plan = FaultPlan::stop(Stop::Amid, 2);
         let verdicts: Vec<_> = (0..4).map(|_| plan.judge(Operation::Read, log)).collect();
         assert_eq!(verdicts, [Verdict::Go, Verdict::Go, Verdict::Stop(Stop::Amid), Verdict::Go]);
     }
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn calls_print_as_one_line() {
         let file = Some(FileName::STORE);
-        let call = Call {
+        let call = DiskCall {
             index: 3,
             operation: Operation::Write,
             file,
@@ -334,7 +334,7 @@ mod tests {
             outcome: "ok",
         };
         assert_eq!(call.to_string(), "#3 Write STORE at 4096, 8 bytes, crc 000000ab: ok");
-        let call = Call { operation: Operation::List, file: None, ..call };
+        let call = DiskCall { operation: Operation::List, file: None, ..call };
         assert_eq!(call.to_string(), "#3 List: ok");
     }
 }

@@ -19,7 +19,7 @@ use crate::base::sync::Arc;
 use super::fault::FailedSync;
 use super::pages::{Content, PAGE_BYTES, Page, is_zero, pieces};
 use super::random::SimRng;
-use super::state::Cut;
+use super::state::PowerCut;
 
 /// Sector: the unit in which a device writes, in bytes. In the worst case even a sector is written in part.
 const SECTOR_BYTES: usize = 512;
@@ -175,9 +175,9 @@ impl Inode {
     }
 
     /// Reduces the file to its state after a power cut. `stale` are pages of removed files.
-    pub(super) fn cut_power(&mut self, cut: Cut, rng: &mut SimRng, stale: &[Page]) {
+    pub(super) fn cut_power(&mut self, cut: PowerCut, rng: &mut SimRng, stale: &[Page]) {
         let length = match rng.below(4) {
-            _ if cut != Cut::Any => self.now.length(),
+            _ if cut != PowerCut::Any => self.now.length(),
             0 => self.durable.length(),
             1 if !self.unsynced_lengths.is_empty() => {
                 self.unsynced_lengths[rng.index(self.unsynced_lengths.len())]
@@ -186,16 +186,16 @@ impl Inode {
         };
         let grown_from = self.durable.length();
         let fate = match (cut, rng.below(4)) {
-            (Cut::Stale, _) | (Cut::Any, 0) => Fate::Lost,
-            (Cut::Names, _) | (Cut::Any, 1) => Fate::Kept,
+            (PowerCut::Stale, _) | (PowerCut::Any, 0) => Fate::Lost,
+            (PowerCut::Names, _) | (PowerCut::Any, 1) => Fate::Kept,
             _ => Fate::Independent,
         };
         for (page, writes) in std::mem::take(&mut self.unsynced) {
             let fate = match (fate, rng.below(4)) {
-                (Fate::Independent, 0 | 1) if cut == Cut::Pages => Fate::Lost,
-                (Fate::Independent, _) if cut == Cut::Pages => Fate::Kept,
-                (Fate::Independent, 0) if cut == Cut::Any => Fate::Lost,
-                (Fate::Independent, 1) if cut == Cut::Any => Fate::Kept,
+                (Fate::Independent, 0 | 1) if cut == PowerCut::Pages => Fate::Lost,
+                (Fate::Independent, _) if cut == PowerCut::Pages => Fate::Kept,
+                (Fate::Independent, 0) if cut == PowerCut::Any => Fate::Lost,
+                (Fate::Independent, 1) if cut == PowerCut::Any => Fate::Kept,
                 (fate, _) => fate,
             };
             // The number of writes that are applied whole, and the write that is applied in part.
@@ -204,7 +204,7 @@ impl Inode {
                 Fate::Kept => writes.len(),
                 Fate::Independent => rng.index(writes.len() + 1),
             };
-            let is_torn = fate == Fate::Independent && (cut == Cut::Torn || rng.one_in(2));
+            let is_torn = fate == Fate::Independent && (cut == PowerCut::Torn || rng.one_in(2));
             let torn = writes.get(whole_count).filter(|_| is_torn);
             if fate == Fate::Lost || torn.is_some() {
                 self.lay_stale(page, grown_from, rng, stale);

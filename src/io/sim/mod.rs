@@ -34,13 +34,13 @@ use super::env::{Env, Memory};
 
 pub(crate) use disk::SimDisk;
 #[cfg(test)]
-pub(crate) use fault::Call;
+pub(crate) use fault::DiskCall;
 pub use fault::{FailedSync, Failure, Operation, Repeat, Stop};
-pub(crate) use fault::{Plan, Select};
+pub(crate) use fault::{FaultPlan, Select};
 pub(crate) use random::{SimRandom, SimRng};
 pub use state::Crash;
 #[cfg(test)]
-pub(crate) use state::Cut;
+pub(crate) use state::PowerCut;
 #[cfg(test)]
 pub(crate) use threads::SimClock;
 pub(crate) use threads::SimThreads;

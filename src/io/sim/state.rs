@@ -14,7 +14,7 @@ use crate::base::id::{FileKind, FileName};
 use crate::base::sync::Arc;
 
 use super::super::storage::{LockMode, StorageCounts};
-use super::fault::{Call, Failure, Operation, Plan, Stop, Verdict};
+use super::fault::{DiskCall, Failure, FaultPlan, Operation, Stop, Verdict};
 use super::inode::Inode;
 use super::pages::{PAGE_BYTES, Page};
 use super::random::SimRng;
@@ -53,7 +53,7 @@ pub enum Crash {
 /// The effect of a power cut on unsynced state.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "only tests of the store want cuts of one kind"))]
-pub(crate) enum Cut {
+pub(crate) enum PowerCut {
     /// Any of the effects below, mixed.
     #[default]
     Any,
@@ -69,7 +69,7 @@ pub(crate) enum Cut {
 
 /// A change of names that no `sync_directory` has made durable yet.
 #[derive(Clone, Debug)]
-enum Change {
+enum DirectoryChange {
     Create(FileName, u64),
     Remove(FileName),
     Rename(FileName, FileName, u64),
@@ -83,7 +83,7 @@ enum Lock {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct DiskState {
     pub(super) rng: SimRng,
     /// For the order of reads in flight. It is separate, so that a caller's way of reading does not change
     /// crashes.
@@ -95,7 +95,7 @@ pub(super) struct State {
     /// Names as the process sees them, with their inodes.
     pub(super) names: BTreeMap<FileName, u64>,
     pub(super) durable_names: BTreeMap<FileName, u64>,
-    changes: Vec<Change>,
+    changes: Vec<DirectoryChange>,
     pub(super) foreign_names: BTreeSet<String>,
     pub(super) is_directory_poisoned: bool,
     lock: Lock,
@@ -104,17 +104,17 @@ pub(super) struct State {
     pub(super) stale: Vec<Page>,
     /// Files that have a second name.
     pub(super) linked: BTreeSet<FileName>,
-    pub(super) plan: Plan,
+    pub(super) plan: FaultPlan,
     pub(super) is_stopped: bool,
     pub(super) calls_count: u64,
-    pub(super) log: Option<Vec<Call>>,
+    pub(super) log: Option<Vec<DiskCall>>,
     pub(super) counts: StorageCounts,
     pub(super) is_alignment_demanded: bool,
 }
 
 /// How much of a call takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Extent {
+pub(super) enum CallEffect {
     Whole,
     Part,
 }
@@ -179,11 +179,11 @@ impl Asked<'_> {
     }
 }
 
-impl State {
-    pub(super) fn new(seed: u64) -> State {
+impl DiskState {
+    pub(super) fn new(seed: u64) -> DiskState {
         let mut rng = SimRng::new(seed);
         let boot_id = new_boot_id(&mut rng);
-        State {
+        DiskState {
             rng,
             reader_rng: SimRng::new(!seed),
             has_directory: false,
@@ -200,7 +200,7 @@ impl State {
             boot_id,
             capacity_bytes: None,
             stale: Vec::new(),
-            plan: Plan::default(),
+            plan: FaultPlan::default(),
             is_stopped: false,
             calls_count: 0,
             log: None,
@@ -213,15 +213,15 @@ impl State {
         &mut self,
         asked: &Asked<'_>,
         verdict: Verdict,
-        effect: impl FnOnce(&mut State, Extent) -> Result<T>,
+        effect: impl FnOnce(&mut DiskState, CallEffect) -> Result<T>,
     ) -> (Result<T>, &'static str) {
-        let run = |state: &mut State, extent| {
+        let run = |state: &mut DiskState, extent| {
             state.check(asked)?;
             effect(state, extent)
         };
         let has_parts = asked.operation == Operation::Write;
         match verdict {
-            Verdict::Go => match run(self, Extent::Whole) {
+            Verdict::Go => match run(self, CallEffect::Whole) {
                 Ok(value) => (Ok(value), "ok"),
                 Err(error) => (Err(error), "error"),
             },
@@ -231,13 +231,13 @@ impl State {
                     Stop::Before => "stopped before",
                     Stop::Amid if has_parts => {
                         // The process has ended: no caller gets the result.
-                        let _ = run(self, Extent::Part);
+                        let _ = run(self, CallEffect::Part);
                         "stopped amid"
                     }
                     Stop::Amid if self.rng.one_in(2) => "stopped before",
                     Stop::Amid | Stop::After => {
                         // As above.
-                        let _ = run(self, Extent::Whole);
+                        let _ = run(self, CallEffect::Whole);
                         "stopped after"
                     }
                 };
@@ -248,7 +248,7 @@ impl State {
                 let is_begun = failure != Failure::NoDescriptor;
                 if has_parts && is_begun && failure != Failure::ReadOnly {
                     // The planned failure is the one reported.
-                    let _ = run(self, Extent::Part);
+                    let _ = run(self, CallEffect::Part);
                 }
                 if is_begun {
                     self.fail_sync(asked);
@@ -310,7 +310,7 @@ impl State {
         }
         let inode = self.add_inode(Inode::default());
         self.names.insert(file, inode);
-        self.changes.push(Change::Create(file, inode));
+        self.changes.push(DirectoryChange::Create(file, inode));
         Ok(())
     }
 
@@ -337,14 +337,14 @@ impl State {
         self.inode_next += 1;
         self.inodes.insert(number, inode);
         self.names.insert(file, number);
-        self.changes.push(Change::Create(file, number));
+        self.changes.push(DirectoryChange::Create(file, number));
         Ok(())
     }
 
     /// Another directory of the same machine, which does not exist yet.
-    pub(super) fn beside(&mut self) -> State {
+    pub(super) fn beside(&mut self) -> DiskState {
         let is_alignment_demanded = self.is_alignment_demanded;
-        State { boot_id: self.boot_id, is_alignment_demanded, ..State::new(self.rng.u64()) }
+        DiskState { boot_id: self.boot_id, is_alignment_demanded, ..DiskState::new(self.rng.u64()) }
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
@@ -366,7 +366,7 @@ impl State {
         }
     }
 
-    pub(super) fn write(&mut self, asked: &Asked<'_>, bytes: &[u8], extent: Extent) -> Result<()> {
+    pub(super) fn write(&mut self, asked: &Asked<'_>, bytes: &[u8], extent: CallEffect) -> Result<()> {
         let inode = self.inode(asked)?;
         let length = self.inodes[&inode].length();
         let mut done_bytes = bytes.len();
@@ -376,7 +376,7 @@ impl State {
             done_bytes = done_bytes.min(usize::try_from(room_bytes).unwrap_or(usize::MAX));
         }
         let is_full = done_bytes < bytes.len();
-        if extent == Extent::Part {
+        if extent == CallEffect::Part {
             done_bytes = self.rng.index(done_bytes + 1);
         }
         self.inode_mut(inode).write(asked.offset, &bytes[..done_bytes]);
@@ -420,13 +420,13 @@ impl State {
         }
         self.names.remove(&from);
         self.names.insert(to, inode);
-        self.changes.push(Change::Rename(from, to, inode));
+        self.changes.push(DirectoryChange::Rename(from, to, inode));
         Ok(())
     }
 
     pub(super) fn remove(&mut self, file: FileName) {
         if self.names.remove(&file).is_some() {
-            self.changes.push(Change::Remove(file));
+            self.changes.push(DirectoryChange::Remove(file));
         }
     }
 
@@ -468,8 +468,8 @@ impl State {
         self.stale.drain(..passed_count);
     }
 
-    pub(super) fn crash(&mut self, crash: Crash, cut: Cut, seed: u64) {
-        self.plan = Plan::default();
+    pub(super) fn crash(&mut self, crash: Crash, cut: PowerCut, seed: u64) {
+        self.plan = FaultPlan::default();
         self.end_process();
         if crash == Crash::Power {
             self.cut_power(cut, &mut SimRng::new(seed));
@@ -486,7 +486,7 @@ impl State {
         }
     }
 
-    fn cut_power(&mut self, cut: Cut, rng: &mut SimRng) {
+    fn cut_power(&mut self, cut: PowerCut, rng: &mut SimRng) {
         // The id is added, so that it is new even when a seed is used again.
         self.boot_id = self.boot_id.wrapping_add(new_boot_id(rng)).max(1);
         if self.has_directory && !self.has_durable_directory && rng.one_in(2) {
@@ -497,9 +497,9 @@ impl State {
         // All, none, or each independently: independent choices for many changes hardly ever give all or
         // none.
         let fate = match cut {
-            Cut::Any => rng.below(4),
-            Cut::Names => 2,
-            Cut::Torn | Cut::Pages | Cut::Stale => 1,
+            PowerCut::Any => rng.below(4),
+            PowerCut::Names => 2,
+            PowerCut::Torn | PowerCut::Pages | PowerCut::Stale => 1,
         };
         for change in std::mem::take(&mut self.changes) {
             let is_kept = match fate {
@@ -509,13 +509,13 @@ impl State {
             };
             match change {
                 _ if !is_kept => {}
-                Change::Create(file, inode) => {
+                DirectoryChange::Create(file, inode) => {
                     self.names.insert(file, inode);
                 }
-                Change::Remove(file) => {
+                DirectoryChange::Remove(file) => {
                     self.names.remove(&file);
                 }
-                Change::Rename(from, to, inode) => {
+                DirectoryChange::Rename(from, to, inode) => {
                     self.names.remove(&from);
                     self.names.insert(to, inode);
                 }

@@ -77,7 +77,7 @@ impl Resting {
     }
 }
 
-struct State {
+struct ThreadsState {
     rng: SimRng,
     resting: Vec<Resting>,
     turns_count: u64,
@@ -85,7 +85,7 @@ struct State {
 
 /// See the module.
 pub(crate) struct SimThreads {
-    state: Mutex<State>,
+    state: Mutex<ThreadsState>,
     clock: Arc<SimClock>,
     /// Turns in progress: other turns run inside a turn that waits.
     depth: AtomicU64,
@@ -93,7 +93,7 @@ pub(crate) struct SimThreads {
 
 impl SimThreads {
     pub(crate) fn new(seed: u64) -> SimThreads {
-        let state = State { rng: SimRng::new(seed), resting: Vec::new(), turns_count: 0 };
+        let state = ThreadsState { rng: SimRng::new(seed), resting: Vec::new(), turns_count: 0 };
         SimThreads { state: Mutex::new(state), clock: Arc::default(), depth: AtomicU64::new(0) }
     }
 

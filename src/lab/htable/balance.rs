@@ -1,8 +1,8 @@
 //! Overflow migration: overloaded buckets give items to underloaded ones until all fit.
 //!
 //! A round sorts buckets by volume and pairs the most loaded with the least loaded, the second with the
-//! second, and so on. A source gives its greatest orders, as few as make it fit; its target may overflow and
-//! be a source of the next round. It works on sizes and orders and reads no key. Pure.
+//! second, and so on. A source gives away its greatest orders, as few as needed to fit. Its target may
+//! overflow and be a source of the next round. Migration works on sizes and orders and reads no key. Pure.
 //!
 //! Invariants: 1. a bucket with a mark receives nothing; 2. each bucket is a source at most once; 3. all
 //! residents of a bucket with a mark have orders below it.
@@ -11,17 +11,17 @@ use std::fmt;
 
 use super::bucket::CAPACITY_BYTES;
 use super::item::order_in;
-use super::marks::{CountedMark, Mark};
+use super::marks::{BucketMark, CountedMark};
 
-/// Rounds after which the released code gives up.
+/// Rounds after which migration gives up, as in the released code.
 const ROUNDS_MAX: u32 = 100;
 
-/// An item as migration sees it.
+/// The size and order of an item, for migration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Resident {
-    /// Of the hash, 48 bits.
+pub(super) struct BalanceItem {
+    /// 48 bits of the key's hash.
     pub(super) order: u64,
-    /// In a page, with lengths.
+    /// Bytes in a page, with lengths.
     pub(super) bytes: u32,
     /// Its index in the caller's list.
     pub(super) item: u32,
@@ -32,13 +32,13 @@ pub(super) struct Resident {
 /// A bucket and its mark.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Bucket {
-    pub(super) residents: Vec<Resident>,
+    pub(super) residents: Vec<BalanceItem>,
     pub(super) bytes: u64,
     pub(super) mark: Option<CountedMark>,
 }
 
 impl Bucket {
-    pub(super) fn push(&mut self, resident: Resident) {
+    pub(super) fn push(&mut self, resident: BalanceItem) {
         self.bytes += u64::from(resident.bytes);
         self.residents.push(resident);
     }
@@ -58,12 +58,12 @@ pub(super) struct Balanced {
     pub(super) rounds: u32,
 }
 
-/// The reason why migration found no balance.
+/// The reason for which migration found no balance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Imbalance {
-    /// The items are larger than all buckets.
+    /// The items have more bytes than all buckets.
     Volume { bytes: u64, capacity_bytes: u64 },
-    /// Items of one order, which never part, are larger than a bucket.
+    /// Items of one order, which cannot be separated, have more bytes than a bucket.
     EqualOrders { bucket: u16, bytes: u64 },
     /// Buckets are overloaded, and every other bucket has given items away.
     NoTarget { rounds: u32, overloaded: u64, sources: u64, buckets: u64 },
@@ -97,7 +97,7 @@ impl fmt::Display for Imbalance {
 /// Migrates items until no bucket is overloaded.
 ///
 /// # Errors
-/// The reason if there is no such state in reach.
+/// The reason if migration cannot reach such a state.
 pub(super) fn balance(mut buckets: Vec<Bucket>) -> Result<Balanced, Imbalance> {
     let bytes = buckets.iter().map(|bucket| bucket.bytes).sum();
     let capacity_bytes = (buckets.len() * CAPACITY_BYTES) as u64;
@@ -129,7 +129,7 @@ pub(super) fn balance(mut buckets: Vec<Bucket>) -> Result<Balanced, Imbalance> {
     Ok(Balanced { buckets, overloaded, rounds })
 }
 
-/// Pairs overloaded buckets with underloaded ones once; returns how many gave items away.
+/// Pairs overloaded buckets with underloaded ones once; returns the number of buckets that gave items away.
 pub(super) fn run_round(buckets: &mut [Bucket], by_volume: &mut [u16]) -> u32 {
     by_volume.sort_unstable_by_key(|number| (buckets[usize::from(*number)].bytes, *number));
     let (mut low, mut high) = (0, by_volume.len() - 1);
@@ -162,14 +162,14 @@ fn migrate(buckets: &mut [Bucket], source: u16, target: u16) {
     let least = order_at(kept);
     let moved = from.residents.split_off(kept);
     from.bytes = kept_bytes;
-    from.mark = Some(CountedMark { mark: Mark { source, target, least }, moved: moved.len() as u32 });
+    from.mark = Some(CountedMark { mark: BucketMark { source, target, least }, moved: moved.len() as u32 });
     let to = &mut buckets[usize::from(target)];
     for resident in moved {
-        to.push(Resident { hops: resident.hops + 1, ..resident });
+        to.push(BalanceItem { hops: resident.hops + 1, ..resident });
     }
 }
 
-/// A cut at `index` would part items of equal order.
+/// Whether a cut at `index` would separate items of equal order.
 fn is_amid_equals(index: usize, count: usize, order_at: impl Fn(usize) -> u32) -> bool {
     index > 0 && index < count && order_at(index - 1) == order_at(index)
 }

@@ -8,12 +8,12 @@
 //! 4086   2    u16   target of items that left; the source if none did
 //! 4088   4    u32   least order that left, 0 if none did
 //! ```
-//! The released code has 4088 bytes of items; the count and the checksum take 6. Pure.
+//! The released code has 4088 bytes for items; here the count and the checksum take 6 of them. Pure.
 
-use crate::base::codec::{Malformed, Reader, put_varint, varint_bytes};
+use crate::base::codec::{ByteReader, Malformed, put_varint, varint_bytes};
 
 use super::super::pages::CONTENT_BYTES;
-use super::marks::Mark;
+use super::marks::BucketMark;
 
 const TRAILER_BYTES: usize = 10;
 /// Bytes of a bucket for items.
@@ -25,10 +25,10 @@ pub(super) fn item_bytes(key: &[u8], value: &[u8]) -> usize {
     of(key) + of(value)
 }
 
-/// A page's content of items that fit.
+/// Encodes items, which must fit, as a page's content.
 pub(super) fn encode<'i>(
     source: u16,
-    mark: Option<Mark>,
+    mark: Option<BucketMark>,
     items: impl Iterator<Item = (&'i [u8], &'i [u8])>,
 ) -> Vec<u8> {
     let mut content = Vec::with_capacity(CONTENT_BYTES);
@@ -50,30 +50,30 @@ pub(super) fn encode<'i>(
     content
 }
 
-/// A page's content, read.
+/// The decoded content of a page.
 #[derive(Debug)]
 pub(super) struct BucketPage<'p> {
     items: &'p [u8],
     count: u16,
     pub(super) source: u16,
-    pub(super) mark: Option<Mark>,
+    pub(super) mark: Option<BucketMark>,
 }
 
 impl<'p> BucketPage<'p> {
     pub(super) fn decode(content: &'p [u8]) -> Result<BucketPage<'p>, Malformed> {
-        let mut reader = Reader::new(content);
+        let mut reader = ByteReader::new(content);
         let items = reader.bytes(CAPACITY_BYTES, "a bucket's items")?;
         let count = reader.u16("a bucket's count")?;
         let source = reader.u16("a bucket's number")?;
         let target = reader.u16("a mark's target")?;
         let least = reader.u32("a mark's order")?;
-        let mark = (target != source).then_some(Mark { source, target, least });
+        let mark = (target != source).then_some(BucketMark { source, target, least });
         Ok(BucketPage { items, count, source, mark })
     }
 
     /// Keys and values in the order of the page.
     pub(super) fn items(&self) -> impl Iterator<Item = Result<(&'p [u8], &'p [u8]), Malformed>> {
-        let mut reader = Reader::new(self.items);
+        let mut reader = ByteReader::new(self.items);
         (0..self.count).map(move |_| Ok((part(&mut reader)?, part(&mut reader)?)))
     }
 
@@ -89,7 +89,7 @@ impl<'p> BucketPage<'p> {
     }
 }
 
-fn part<'p>(reader: &mut Reader<'p>) -> Result<&'p [u8], Malformed> {
+fn part<'p>(reader: &mut ByteReader<'p>) -> Result<&'p [u8], Malformed> {
     let bytes = reader.varint_up_to(CAPACITY_BYTES as u64, "a length in a bucket")?;
     reader.bytes(bytes as usize, "a key or value in a bucket")
 }

@@ -1,6 +1,6 @@
-//! The bytes of a table's file: writing it, and reading everything but the buckets.
+//! The bytes of a table's file: writing all of it, and reading all of it except the buckets.
 //!
-//! The file is of checksummed pages (`lab::pages`), whose contents are, in 4092 bytes each:
+//! The file consists of checksummed pages (`lab::pages`), each with 4092 bytes of content:
 //!
 //! ```text
 //! page            content
@@ -21,27 +21,27 @@
 //! 56     4    u32   rounds
 //! ```
 
-use crate::base::codec::{Malformed, Reader as Decoder};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
 use crate::io::storage::Storage;
 
-use super::super::pages::{Buffer, CONTENT_BYTES, PageFile, PageWriter, Reader, array_name};
+use super::super::pages::{Buffer, CONTENT_BYTES, PageFile, PageReader, PageWriter, array_name};
 use super::balance::{Balanced, Bucket};
 use super::bucket::encode;
 use super::item::{BUCKET_BITS_MAX, HTableItem, home};
-use super::marks::{CountedMark, Mark};
+use super::marks::{BucketMark, CountedMark};
 
 /// Bytes of a mark in the file.
 const MARK_BYTES: usize = 12;
 const MARKS_A_PAGE: usize = CONTENT_BYTES / MARK_BYTES;
 
-/// The one file of a table's directory.
+/// The only file in a table's directory.
 pub(super) fn table_name() -> FileName {
     array_name(1)
 }
 
-/// See the module.
+/// The head of a table's file; see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) bucket_bits: u32,
@@ -91,7 +91,7 @@ impl Head {
     }
 
     fn decode(content: &[u8]) -> std::result::Result<Head, Malformed> {
-        let mut reader = Decoder::new(content);
+        let mut reader = ByteReader::new(content);
         Ok(Head {
             bucket_bits: reader.u32("bits of a bucket's number")?,
             marks: reader.u32("a count of marks")?,
@@ -115,12 +115,12 @@ impl Head {
     }
 }
 
-/// The page of a bucket.
+/// The page number of a bucket.
 pub(super) fn page_of(bucket: u16) -> u64 {
     1 + u64::from(bucket)
 }
 
-/// Writes the file, makes it durable and gives it its name.
+/// Writes the file, syncs it and renames it to its final name.
 pub(super) fn write(
     storage: &dyn Storage,
     (store_id, uid): (u128, u64),
@@ -155,8 +155,8 @@ pub(super) fn write(
     storage.sync_directory()
 }
 
-/// Reads the head and all marks, and checks that they go together.
-pub(super) fn read(storage: &dyn Storage, reader: &Reader) -> Result<(PageFile, Head, Vec<CountedMark>)> {
+/// Reads the head and all marks, and checks that they agree.
+pub(super) fn read(storage: &dyn Storage, reader: &PageReader) -> Result<(PageFile, Head, Vec<CountedMark>)> {
     let name = table_name();
     let (file, pages) = PageFile::find(storage, name, CONTENT_BYTES)?;
     let mut buffer = Buffer::pages(1);
@@ -174,7 +174,7 @@ pub(super) fn read(storage: &dyn Storage, reader: &Reader) -> Result<(PageFile, 
     for page in page_of(0) + head.buckets() as u64..pages {
         reader.page(&file, page, &mut buffer)?;
         let count = (head.marks as usize - marks.len()).min(MARKS_A_PAGE);
-        let mut decoder = Decoder::new(buffer.content(0));
+        let mut decoder = ByteReader::new(buffer.content(0));
         for _ in 0..count {
             marks.push(decode_mark(&mut decoder).map_err(malformed(page))?);
         }
@@ -183,8 +183,8 @@ pub(super) fn read(storage: &dyn Storage, reader: &Reader) -> Result<(PageFile, 
     Ok((file, head, marks))
 }
 
-fn decode_mark(decoder: &mut Decoder<'_>) -> std::result::Result<CountedMark, Malformed> {
-    let mark = Mark {
+fn decode_mark(decoder: &mut ByteReader<'_>) -> std::result::Result<CountedMark, Malformed> {
+    let mark = BucketMark {
         source: decoder.u16("a mark's source")?,
         target: decoder.u16("a mark's target")?,
         least: decoder.u32("a mark's order")?,
@@ -192,7 +192,7 @@ fn decode_mark(decoder: &mut Decoder<'_>) -> std::result::Result<CountedMark, Ma
     Ok(CountedMark { mark, moved: decoder.u32("a count of items that left")? })
 }
 
-/// Sources ascend, all buckets exist, and every chain of marks ends.
+/// Checks that sources ascend, all buckets exist, and every chain of marks ends.
 fn check_marks(marks: &[CountedMark], buckets: usize) -> Result<()> {
     let corrupt =
         |what, source: u16| Error::corrupt(table_name(), 0, what, "one of a balanced table", source);

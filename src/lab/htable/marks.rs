@@ -1,62 +1,64 @@
-//! HashMarks: which items left a bucket and where they went, and which marks are in memory.
+//! HashMarks: the items that left a bucket, the bucket they went to, and the marks to keep in memory.
 //!
-//! A mark has 2 bytes of source, 2 of target and 4 of order, as in the paper. The paper keeps the marks of
-//! the most overloaded buckets in memory, as many as leave 1.01 reads a get. Plain values.
+//! A mark has 2 bytes of source, 2 of target and 4 of order, as in the paper. The paper keeps marks of the
+//! most overloaded buckets in memory, enough of them for 1.01 reads a get. Plain values.
 
 use super::item::order_in;
 
-/// Marks in memory under a percentage, at most, of so many buckets: the released code keeps 2048 of 8192.
+/// With a percentage, at most one mark for this many buckets is in memory; the released code keeps 2048 of
+/// 8192.
 const BUCKETS_A_CACHED_MARK: usize = 4;
 
-/// A bucket's mark: items of the order `least` and above are in the bucket `target`, or further on.
+/// A bucket's mark: items of the order `least` and above are in the bucket `target`, or in one that its mark
+/// names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mark {
+pub(super) struct BucketMark {
     pub(super) source: u16,
     pub(super) target: u16,
     /// The least order that left, as the source sorts orders.
     pub(super) least: u32,
 }
 
-impl Mark {
-    /// Bytes in memory.
-    pub(super) const BYTES: usize = size_of::<Mark>();
+impl BucketMark {
+    /// Size in memory, in bytes.
+    pub(super) const BYTES: usize = size_of::<BucketMark>();
 
-    /// The bucket that an order went to, if it left.
+    /// The bucket that an order migrated to, if it did.
     pub(super) fn target_of(self, order: u64) -> Option<u16> {
         (order_in(self.source, order) >= self.least).then_some(self.target)
     }
 }
 
-/// A mark, and how many items went past it when the table was built.
+/// A mark, and the number of items that migrated past it when the table was built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CountedMark {
-    pub(super) mark: Mark,
+    pub(super) mark: BucketMark,
     pub(super) moved: u32,
 }
 
-/// Which HashMarks a table keeps in memory; the others are read with their bucket.
+/// The HashMarks that a table keeps in memory; the others are read with their bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CachedMarks {
     /// None: a get of a migrated item reads its home bucket first.
     None,
-    /// Those of the most overloaded buckets, so many that of 100 gets of items, each item once, at least so
-    /// many read no second page; at most a mark for every fourth bucket. The paper's choice is 99.
+    /// Marks of the most overloaded buckets, until this percentage of gets reads one page only, if each item
+    /// is read once. At most one mark for every fourth bucket. The paper's choice is 99.
     Percent(u8),
-    /// All: each get reads one page.
+    /// All: each get reads one page only.
     All,
 }
 
-/// The marks in memory, by source.
+/// The marks in memory, sorted by source.
 #[derive(Clone, Debug)]
 pub(super) struct MarkIndex {
-    marks: Vec<Mark>,
+    marks: Vec<BucketMark>,
 }
 
 impl MarkIndex {
-    /// Chooses marks of a table with so many items and buckets.
+    /// Chooses the marks of a table with `items` items and `buckets` buckets.
     ///
-    /// The released code allows a percent of items and hops together; here the percentage is of items, so
-    /// that 99 means 1.01 reads and not 1.0104.
+    /// The released code allows a percentage of items and hops together. Here the percentage is of items, so
+    /// 99 means 1.01 reads a get and not 1.0104.
     pub(super) fn choose(all: &[CountedMark], items: u64, buckets: usize, rule: CachedMarks) -> MarkIndex {
         let mut by_moved = all.to_vec();
         by_moved.sort_unstable_by_key(|one| (std::cmp::Reverse(one.moved), one.mark.source));
@@ -74,12 +76,12 @@ impl MarkIndex {
                 count
             }
         };
-        let mut marks: Vec<Mark> = by_moved[..count].iter().map(|one| one.mark).collect();
+        let mut marks: Vec<BucketMark> = by_moved[..count].iter().map(|one| one.mark).collect();
         marks.sort_unstable_by_key(|mark| mark.source);
         MarkIndex { marks }
     }
 
-    /// The bucket that an order went to, if its mark is in memory and the order left.
+    /// The bucket that an order migrated to, if the bucket's mark is in memory and the order left.
     pub(super) fn target_of(&self, bucket: u16, order: u64) -> Option<u16> {
         let found = self.marks.binary_search_by_key(&bucket, |mark| mark.source).ok()?;
         self.marks[found].target_of(order)
@@ -96,13 +98,14 @@ mod tests {
 
     fn marks(moved: &[u32]) -> Vec<CountedMark> {
         let one = |(source, moved): (usize, &u32)| CountedMark {
-            mark: Mark { source: source as u16, target: 99, least: 7 },
+            mark: BucketMark { source: source as u16, target: 99, least: 7 },
             moved: *moved,
         };
         moved.iter().enumerate().map(one).collect()
     }
 
-    /// The shortest list of the most overloaded sources is chosen that leaves a percent of second reads.
+    /// The choice is the shortest list of the most overloaded sources that leaves one percent of second
+    /// reads.
     #[test]
     fn the_most_overloaded_are_chosen() {
         let all = marks(&[3, 20, 1, 8, 2, 6]);
@@ -118,6 +121,6 @@ mod tests {
         assert_eq!(sources(599, 8, CachedMarks::Percent(99)), [1, 3], "a quarter of the buckets at most");
         assert_eq!(sources(1000, 8, CachedMarks::All), [0, 1, 2, 3, 4, 5]);
         assert_eq!(sources(1000, 64, CachedMarks::None), [0; 0]);
-        assert_eq!(Mark::BYTES, 8);
+        assert_eq!(BucketMark::BYTES, 8);
     }
 }

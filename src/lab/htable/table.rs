@@ -1,4 +1,4 @@
-//! The face of HTable: making a table, opening it, getting a value and counting the pages read for it.
+//! The public interface of HTable: creating a table, opening it, getting a value and counting the pages read.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::storage::LockMode;
 
 use super::super::knobs::invalid;
-use super::super::pages::{Buffer, PageFile, Reader};
+use super::super::pages::{Buffer, PageFile, PageReader};
 use super::super::store::{HeldEnv, files_of};
-use super::balance::{Bucket, Resident, balance};
+use super::balance::{BalanceItem, Bucket, balance};
 use super::bucket::{BucketPage, CAPACITY_BYTES, item_bytes};
 use super::file::{Head, page_of, read, table_name, write};
 use super::item::{BUCKET_BITS_MAX, HTableItem, home};
-use super::marks::{CachedMarks, Mark, MarkIndex};
+use super::marks::{BucketMark, CachedMarks, MarkIndex};
 
-/// Files that are kept open.
+/// Limit of open files.
 const OPEN_FILES_MAX: usize = 4;
 
 /// The answer to a get.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct HTableGet {
-    /// The value, if the key is there.
+    /// The value, if the table has the key.
     pub value: Option<Vec<u8>>,
     /// Pages read.
     pub page_reads: u64,
@@ -32,7 +32,7 @@ pub struct HTableGet {
     pub hops: u64,
 }
 
-/// A table's content, and what was read of it.
+/// Contents of a table, and counters of reads.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HTableStats {
@@ -50,9 +50,9 @@ pub struct HTableStats {
     pub overloaded: u64,
     /// Marks: buckets that gave items away.
     pub marks: u64,
-    /// Marks in memory.
+    /// Marks kept in memory.
     pub cached_marks: u64,
-    /// Their size in memory, in bytes.
+    /// Size of these marks in memory, in bytes.
     pub cached_mark_bytes: u64,
     /// Items that are not in their home bucket.
     pub items_away: u64,
@@ -62,7 +62,7 @@ pub struct HTableStats {
     pub hops_max: u64,
     /// Rounds of migration.
     pub rounds: u64,
-    /// Pages read since the table was opened, by gets.
+    /// Pages that gets read since the table was opened.
     pub page_reads: u64,
 }
 
@@ -87,11 +87,11 @@ pub struct HTableStats {
 /// ```
 #[derive(Debug)]
 pub struct HTable {
-    reader: Reader,
+    reader: PageReader,
     file: PageFile,
     head: Head,
     marks: MarkIndex,
-    /// Pages read to open the table.
+    /// Pages read to open the table; `stats` subtracts them.
     opening_reads: u64,
     /// Holds the directory's lock.
     _env: HeldEnv,
@@ -102,7 +102,7 @@ fn env_of(directory: &Path) -> Result<Env> {
 }
 
 impl HTable {
-    /// Bytes of a bucket for items.
+    /// Bytes of a bucket that are for items.
     pub const BUCKET_BYTES: usize = CAPACITY_BYTES;
 
     /// Bytes that an item takes in a bucket, lengths included.
@@ -110,11 +110,12 @@ impl HTable {
         item_bytes(key, value)
     }
 
-    /// Makes a table of `2^bucket_bits` buckets, at most 2^13, in a directory of its own.
+    /// Creates a table of `2^bucket_bits` buckets, at most 2^13, in a directory of its own.
     ///
     /// # Errors
-    /// `Invalid` if migration finds no balance, with the reason, or two items have one key; `TooLarge` if an
-    /// item is larger than a bucket; `Exists` if the directory has a table. Nothing is written then.
+    /// `Invalid` if migration finds no balance, with the reason, or if two items have one key. `TooLarge` if
+    /// an item is larger than a bucket. `Exists` if the directory has a table. After an error no table is
+    /// written.
     pub fn create(directory: &Path, bucket_bits: u32, items: &[HTableItem]) -> Result<()> {
         HTable::create_in(env_of(directory)?, bucket_bits, items)
     }
@@ -148,7 +149,8 @@ impl HTable {
     /// Opens a table with some of its marks in memory.
     ///
     /// # Errors
-    /// `Missing` if there is none, `Locked` if it is open, `Corrupt` if the head or a mark is damaged.
+    /// `Missing` if there is no table, `Locked` if it is open already, `Corrupt` if the head or a mark is
+    /// damaged.
     pub fn open(directory: &Path, cached: CachedMarks) -> Result<HTable> {
         HTable::open_in(env_of(directory)?, cached)
     }
@@ -162,18 +164,18 @@ impl HTable {
         if !files_of(&env.0)?.contains(&table_name()) {
             return Err(Error::Missing { path: env.0.storage.path() });
         }
-        let reader = Reader::new(Arc::clone(&env.0.storage), 0);
+        let reader = PageReader::new(Arc::clone(&env.0.storage), 0);
         let (file, head, all) = read(&*env.0.storage, &reader)?;
         let marks = MarkIndex::choose(&all, head.items, head.buckets(), cached);
         let opening_reads = reader.counts.pages.load(Ordering::Relaxed);
         Ok(HTable { reader, file, head, marks, opening_reads, _env: env })
     }
 
-    /// The value of a key with that order. Reads a page, and one more for each mark on the way that is not in
-    /// memory.
+    /// The value of a key with this order. Costs one page read, and one more for each mark on the way that is
+    /// not in memory.
     ///
     /// # Errors
-    /// `Corrupt` if a page that was needed is damaged, `Io`.
+    /// `Corrupt` if a page on the way is damaged, `Io`.
     pub fn get(&self, key: &[u8], order: u64) -> Result<HTableGet> {
         let mut found = HTableGet::default();
         let mut bucket = home(order, self.head.bucket_bits);
@@ -186,7 +188,7 @@ impl HTable {
             }
             let page = self.page(bucket, &mut buffer)?;
             found.page_reads += 1;
-            let Some(target) = page.mark.and_then(|mark: Mark| mark.target_of(order)) else {
+            let Some(target) = page.mark.and_then(|mark: BucketMark| mark.target_of(order)) else {
                 let value = page.get(key).map_err(|bad| Error::malformed(self.file.name, at(bucket), bad))?;
                 found.value = value.map(<[u8]>::to_vec);
                 return Ok(found);
@@ -226,7 +228,7 @@ impl HTable {
             overloaded: u64::from(head.overloaded),
             marks: u64::from(head.marks),
             cached_marks: self.marks.len() as u64,
-            cached_mark_bytes: (self.marks.len() * Mark::BYTES) as u64,
+            cached_mark_bytes: (self.marks.len() * BucketMark::BYTES) as u64,
             items_away: head.away,
             hops: head.hops,
             hops_max: u64::from(head.hops_max),
@@ -241,7 +243,7 @@ fn at(bucket: u16) -> u64 {
     (1 + page_of(bucket)) * PAGE_BYTES as u64
 }
 
-/// Every item in its home bucket.
+/// Puts every item into its home bucket.
 fn homes(bucket_bits: u32, items: &[HTableItem]) -> Result<Vec<Bucket>> {
     if u32::try_from(items.len()).is_err() {
         return Err(invalid(format!("{} items, and a table has at most {}", items.len(), u32::MAX)));
@@ -253,7 +255,7 @@ fn homes(bucket_bits: u32, items: &[HTableItem]) -> Result<Vec<Bucket>> {
             let limit = CAPACITY_BYTES as u64;
             return Err(Error::TooLarge { what: "table's item", limit, given: bytes as u64 });
         }
-        let resident = Resident { order: item.order, bytes: bytes as u32, item: index as u32, hops: 0 };
+        let resident = BalanceItem { order: item.order, bytes: bytes as u32, item: index as u32, hops: 0 };
         buckets[usize::from(home(item.order, bucket_bits))].push(resident);
     }
     for bucket in &buckets {

@@ -1,14 +1,14 @@
-//! HTable against its items: random sizes, fills and hashes, the rules of migration, refusals, damage,
-//! crashes.
+//! HTable against its list of items: random sizes, fill levels and hashes, rules of migration, errors,
+//! damage, crashes.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
-use crate::io::sim::{Crash, Operation, Plan, SimDisk, SimRng, Stop, sim_env};
+use crate::io::sim::{Crash, FaultPlan, Operation, SimDisk, SimRng, Stop, sim_env};
 
 use super::super::pages::Buffer;
-use super::balance::{Balanced, Bucket, Imbalance, Resident, balance, run_round};
+use super::balance::{BalanceItem, Balanced, Bucket, Imbalance, balance, run_round};
 use super::bucket::{CAPACITY_BYTES, item_bytes};
 use super::file::table_name;
 use super::item::{home, order_in};
@@ -17,13 +17,13 @@ use super::{CachedMarks, HTable, HTableItem, order_of};
 const RULES: [CachedMarks; 4] =
     [CachedMarks::None, CachedMarks::Percent(90), CachedMarks::Percent(99), CachedMarks::All];
 
-/// Sizes of values.
+/// Distributions of value sizes.
 #[derive(Clone, Copy, Debug)]
 enum Mix {
     Fixed(usize),
-    /// Items of 50 to 1500 bytes, as many of each doubling.
+    /// Items of 50 to 1500 bytes, with a uniform logarithm.
     LogUniform,
-    /// Of 100 bytes, every twentieth of up to 4,000.
+    /// Values of 100 bytes; every twentieth has up to 4,000.
     SomeLarge,
 }
 
@@ -46,7 +46,7 @@ impl Mix {
     }
 }
 
-/// Items that fill so many percent of the buckets, with hashes under a mask.
+/// Random items that fill a percentage of the buckets; `mask` keeps a part of their hash bits.
 fn items(rng: &mut SimRng, mix: Mix, (bits, percent): (u32, usize), mask: u64) -> Vec<HTableItem> {
     let wanted = (CAPACITY_BYTES << bits) * percent / 100;
     let (mut items, mut bytes) = (Vec::new(), 0);
@@ -73,8 +73,8 @@ fn open(disk: &Arc<SimDisk>, rule: CachedMarks) -> Result<HTable> {
     HTable::open_in(sim_env(disk, 2).0, rule)
 }
 
-/// Each item is found with the reads that the marks in memory allow, and the disk was asked as often as a get
-/// says; keys that are not there are not found.
+/// Every item is found within the reads that the marks in memory allow. The disk counts the same reads as the
+/// gets report. Absent keys are not found.
 fn check_gets(disk: &Arc<SimDisk>, items: &[HTableItem], rng: &mut SimRng) {
     for rule in RULES {
         let table = open(disk, rule).unwrap();
@@ -102,7 +102,8 @@ fn check_gets(disk: &Arc<SimDisk>, items: &[HTableItem], rng: &mut SimRng) {
     }
 }
 
-/// Pages have all items once, sorted, below the mark; chains of marks lead from home to each.
+/// Pages have all items once, sorted and below the mark; chains of marks lead from the home bucket to each
+/// item.
 fn check_pages(disk: &Arc<SimDisk>, bits: u32, items: &[HTableItem]) {
     let order_by_key: std::collections::BTreeMap<&[u8], u64> =
         items.iter().map(|item| (&item.key[..], item.order)).collect();
@@ -136,7 +137,7 @@ fn check_pages(disk: &Arc<SimDisk>, bits: u32, items: &[HTableItem]) {
     assert_eq!(table.stats().items_away, away);
 }
 
-/// Tables of every mix, fill and width of hash answer as their items say, or say why they are none.
+/// Tables of every mix, fill level and hash width return their items, or creation fails with a reason.
 #[test]
 fn tables_have_their_items() {
     let masks = [u64::MAX, u64::MAX << 40 | 0xff, u64::MAX << 40 | 7, u64::MAX << 42];
@@ -169,13 +170,13 @@ fn homes(bits: u32, items: &[HTableItem]) -> Vec<Bucket> {
     let mut buckets = vec![Bucket::default(); 1 << bits];
     for (index, item) in items.iter().enumerate() {
         let bytes = item_bytes(&item.key, &item.value) as u32;
-        let resident = Resident { order: item.order, bytes, item: index as u32, hops: 0 };
+        let resident = BalanceItem { order: item.order, bytes, item: index as u32, hops: 0 };
         buckets[usize::from(home(item.order, bits))].push(resident);
     }
     buckets
 }
 
-/// In each round a bucket that has given items away keeps what it has, and no item is lost.
+/// In each round a bucket that has given items away keeps the rest of its items, and no item is lost.
 #[test]
 fn sources_never_receive() {
     for seed in 0..20 {
@@ -201,19 +202,19 @@ fn sources_never_receive() {
     }
 }
 
-/// Buckets of so many items of 1000 bytes each, whose orders ascend where rotation does not change them.
+/// Buckets with the given numbers of items of 1000 bytes; their orders ascend in buckets without rotation.
 fn loads(counts: &[u32]) -> Vec<Bucket> {
     let mut buckets = vec![Bucket::default(); counts.len()];
     for (bucket, count) in buckets.iter_mut().zip(counts) {
         for number in 0..*count {
-            bucket.push(Resident { order: u64::from(number), bytes: 1000, item: number, hops: 0 });
+            bucket.push(BalanceItem { order: u64::from(number), bytes: 1000, item: number, hops: 0 });
         }
     }
     buckets
 }
 
-/// The most loaded bucket gives to the least loaded, the second to the second, each no more than it must and
-/// the greatest orders first; a target that overflows is a source of the next round.
+/// The most loaded bucket gives to the least loaded, the second to the second, each as little as it must and
+/// the greatest orders first. A target that overflows is a source of the next round.
 #[test]
 fn pairs_are_the_papers() {
     let moves = |balanced: &Balanced| -> Vec<(u16, u16, u32)> {
@@ -236,7 +237,7 @@ fn reason(bits: u32, items: &[HTableItem]) -> String {
     created(bits, items).expect_err("it cannot be built").to_string()
 }
 
-/// What no table holds is refused with the reason, and nothing is written.
+/// Item lists that no table can hold fail with the reason, and nothing is written.
 #[test]
 fn refusals_have_reasons() {
     let mut rng = SimRng::new(7);
@@ -266,7 +267,7 @@ fn refusals_have_reasons() {
     assert!(matches!(again, Err(Error::Exists { .. })));
 }
 
-/// A flipped bit of any page is an error for the gets that need the page and for no others.
+/// A flipped bit on any page is an error for the gets that need the page, and for no other get.
 #[test]
 fn damage_is_an_error() {
     let items = items(&mut SimRng::new(3), Mix::Fixed(100), (3, 94), u64::MAX);
@@ -309,7 +310,7 @@ fn damage_is_an_error() {
     }
 }
 
-/// A crash at any call leaves the whole table or none, and after none it can be made.
+/// A crash at any call leaves the whole table or none; if it leaves none, the table can be created again.
 #[test]
 fn crashes_leave_a_table_or_none() {
     let items = items(&mut SimRng::new(3), Mix::Fixed(100), (2, 90), u64::MAX);
@@ -319,7 +320,7 @@ fn crashes_leave_a_table_or_none() {
             [(Stop::Before, Crash::Power), (Stop::Amid, Crash::Power), (Stop::After, Crash::Process)]
         {
             let disk = SimDisk::new(index);
-            disk.plan(Plan::stop(stop, index));
+            disk.plan(FaultPlan::stop(stop, index));
             is_done = HTable::create_in(sim_env(&disk, 1).0, 2, &items).is_ok();
             disk.crash(crash, index);
             match open(&disk, CachedMarks::All) {

@@ -1,5 +1,5 @@
-//! Ten families of keys, for experiments and tests of learned indexes. All are synthetic, and the same for
-//! the same seed on every machine.
+//! Ten families of keys, for experiments and tests of learned indexes. All are synthetic. One seed gives the
+//! same keys on every machine.
 
 /// A family of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -8,7 +8,7 @@ pub enum KeyFamily {
     Decimal,
     /// 16 random hexadecimal digits.
     Hex,
-    /// YCSB's "user" and a hash of 63 bits in decimal, of any length.
+    /// YCSB's "user" and a hash of 63 bits in decimal, of varying length.
     User,
     /// 16 random bytes.
     Binary,
@@ -18,7 +18,7 @@ pub enum KeyFamily {
     Path,
     /// Two words of random syllables.
     Words,
-    /// Geohashes of points in clusters: nine of 32 characters, as of towns, and a number.
+    /// Geohashes of points in clusters, like towns: nine of 32 characters, and a number.
     Geographic,
     /// Twelve digits in dense segments: a jump every hundred keys (TridentKV's Seg-1 %).
     Segmented,
@@ -42,7 +42,7 @@ impl Dice {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number below `bound`; small ones are likely.
+    /// A number below `bound`, skewed to small ones.
     fn skewed(&mut self, bound: u64) -> u64 {
         let most = self.below(bound) + 1;
         self.below(most)
@@ -62,7 +62,7 @@ impl Dice {
     }
 }
 
-/// The word of a number, the same at every use.
+/// The word for a number, always the same.
 fn name(number: u64, syllables: u64) -> String {
     let mut word = Vec::new();
     Dice(number).word(syllables, &mut word);
@@ -84,7 +84,7 @@ impl KeyFamily {
         KeyFamily::LongPrefix,
     ];
 
-    /// As tables name it.
+    /// The family's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             KeyFamily::Decimal => "decimal",
@@ -100,7 +100,7 @@ impl KeyFamily {
         }
     }
 
-    /// So many different keys, ascending.
+    /// Returns `count` different keys, ascending.
     pub fn keys(self, count: usize, seed: u64) -> Vec<Vec<u8>> {
         let mut dice = Dice(seed ^ (self as u64 + 1) << 56);
         let (mut keys, mut state) = (Vec::with_capacity(count), 0);
@@ -113,7 +113,7 @@ impl KeyFamily {
         keys
     }
 
-    /// `state`: a number that ascends from key to key.
+    /// `state` is a number that ascends from key to key.
     fn key(self, dice: &mut Dice, state: &mut u64) -> Vec<u8> {
         match self {
             KeyFamily::Decimal => {
@@ -164,11 +164,11 @@ fn path(dice: &mut Dice) -> Vec<u8> {
     format!("{root}/{outer}/{inner}/{}{}.{ending}", name(dice.below(4000), 3), dice.below(100)).into_bytes()
 }
 
-/// Bits of longitude and latitude in turn, five a character.
+/// Interleaves bits of longitude and latitude, five bits a character.
 fn geohash(dice: &mut Dice) -> Vec<u8> {
     const CHARACTERS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
     let town = Dice(dice.skewed(5000)).next();
-    // 45 bits: the town's first 25, a point near its middle behind them.
+    // 45 bits: 25 bits of the town, then a point near its middle.
     let near = (dice.below(1 << 20) + dice.below(1 << 20)) / 2;
     let bits = town >> 39 << 20 | near;
     let mut key: Vec<u8> = (0..9).rev().map(|at| CHARACTERS[(bits >> (5 * at) & 31) as usize]).collect();
@@ -180,7 +180,7 @@ fn geohash(dice: &mut Dice) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Families have as many different keys as asked for, ascending, and the same ones each time.
+    /// Each family returns the requested number of different keys, ascending, and the same keys each time.
     #[test]
     fn families_have_keys() {
         for family in KeyFamily::ALL {

@@ -1,6 +1,6 @@
-//! Lays items out in data blocks, cut by size or by models, and gathers the pages that index them.
+//! Lays items out in data blocks, cut by size or by models, and builds the index pages of the blocks.
 //!
-//! Pages of one layout may be of both kinds: a stretch of keys that no model suits gets fences. One thread.
+//! A layout may have pages of both kinds: a stretch of keys without a fitting model gets fences. One thread.
 
 use std::ops::Range;
 
@@ -15,36 +15,36 @@ use crate::format::table::fence_build::FenceBuilder;
 use crate::format::table::learned_build::{LearnedItems, LearnedOptions, LearnedPlan, Refusal, plan};
 use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 
-/// Blocks of items from which a page is planned: at first, and at most.
+/// Blocks of items from which a page is planned: the first value at the start, the second at most.
 const BATCH_BLOCKS: usize = 640;
 const BATCH_BLOCKS_MAX: usize = 2048;
-/// A page with fewer bytes left is full.
+/// A page with fewer free bytes is full.
 const ROOM_BYTES: usize = 64;
-/// Fence pages that are filled before a model is tried again: one at first, twice as many each time, and at
-/// most so many.
+/// Fence pages to fill before the next attempt at a model: one at first, doubled after each failure, up to
+/// this number.
 const FENCE_PAGES_MAX: usize = 8;
 
-/// Items: keys, each with a value of the same length.
+/// Items: keys, all with values of one length.
 #[derive(Clone, Copy)]
-pub(super) struct Items<'k> {
+pub(super) struct LayoutItems<'k> {
     pub(super) keys: &'k [Vec<u8>],
     pub(super) value_bytes: usize,
 }
 
-impl Items<'_> {
+impl LayoutItems<'_> {
     fn bytes(&self) -> usize {
         self.keys.iter().map(|key| key.len() + self.value_bytes).sum()
     }
 }
 
-/// A data block: the items up to its end, and where it is.
+/// A data block: its end among the items, and its extent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaidBlock {
     pub(super) end: usize,
     pub(super) extent: Extent,
 }
 
-/// Why pages were refused, in numbers.
+/// Counts of refused pages by reason.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Refusals {
     pub(super) ties: u64,
@@ -56,7 +56,7 @@ pub(super) struct Refusals {
 impl Refusals {
     fn count(&mut self, refusal: Refusal) {
         match refusal {
-            // The last items of a layout, and more than are planned at once.
+            // The last items of a layout, or more items than one plan takes.
             Refusal::Few | Refusal::Short => {}
             Refusal::Ties { .. } => self.ties += 1,
             Refusal::LongBlock { .. } => self.long_blocks += 1,
@@ -75,38 +75,38 @@ pub(super) struct LaidPage {
 
 /// Blocks and index pages of a list of items.
 #[derive(Debug)]
-pub(super) struct Layout {
-    /// Those that are not empty.
+pub(super) struct IndexLayout {
+    /// Blocks that are not empty.
     pub(super) blocks: Vec<LaidBlock>,
     pub(super) pages: Vec<LaidPage>,
     pub(super) empty_blocks: u64,
     pub(super) refusals: Refusals,
 }
 
-/// A layout in the making.
+/// A layout in construction.
 struct Layer<'k> {
-    items: Items<'k>,
+    items: LayoutItems<'k>,
     block_bytes: usize,
     data: DataBuilder,
     value: Vec<u8>,
     buffer: Vec<u8>,
     /// Items in blocks.
     next: usize,
-    /// Items in blocks or pending.
+    /// Items in blocks, and pending items.
     added: usize,
     at: u64,
-    layout: Layout,
+    layout: IndexLayout,
 }
 
 /// A stretch of blocks with fences.
 struct Stretch {
     fences: FenceBuilder,
-    /// First block of the page that is being filled.
+    /// First block of the current page.
     page_start: usize,
 }
 
-/// Blocks cut by size, with fence pages.
-pub(super) fn fenced(items: Items<'_>, block_bytes: usize) -> Layout {
+/// Lays out blocks cut by size, with fence pages.
+pub(super) fn fenced(items: LayoutItems<'_>, block_bytes: usize) -> IndexLayout {
     let mut layer = Layer::new(items, block_bytes);
     let mut fences = FenceBuilder::new(0);
     while layer.cut_by_size(&mut fences) {}
@@ -114,8 +114,12 @@ pub(super) fn fenced(items: Items<'_>, block_bytes: usize) -> Layout {
     layer.layout
 }
 
-/// Blocks laid out by models, with learned pages and, where pages are refused, fence pages.
-pub(super) fn learned(items: Items<'_>, block_bytes: usize, options: &LearnedOptions<'_>) -> Layout {
+/// Lays out blocks by models, with learned pages, and with fence pages where the models are refused.
+pub(super) fn learned(
+    items: LayoutItems<'_>,
+    block_bytes: usize,
+    options: &LearnedOptions<'_>,
+) -> IndexLayout {
     let mut layer = Layer::new(items, block_bytes);
     let mut stretch: Option<Stretch> = None;
     let (mut batch, mut fence_pages) = (layer.items_of(BATCH_BLOCKS), 1);
@@ -144,9 +148,13 @@ pub(super) fn learned(items: Items<'_>, block_bytes: usize, options: &LearnedOpt
 }
 
 impl<'k> Layer<'k> {
-    fn new(items: Items<'k>, block_bytes: usize) -> Layer<'k> {
-        let layout =
-            Layout { blocks: Vec::new(), pages: Vec::new(), empty_blocks: 0, refusals: Refusals::default() };
+    fn new(items: LayoutItems<'k>, block_bytes: usize) -> Layer<'k> {
+        let layout = IndexLayout {
+            blocks: Vec::new(),
+            pages: Vec::new(),
+            empty_blocks: 0,
+            refusals: Refusals::default(),
+        };
         Layer {
             items,
             block_bytes,
@@ -160,13 +168,13 @@ impl<'k> Layer<'k> {
         }
     }
 
-    /// About how many items so many blocks have.
+    /// The approximate number of items in `blocks` blocks.
     fn items_of(&self, blocks: usize) -> usize {
         let item_bytes = self.items.bytes() / self.items.keys.len().max(1);
         (blocks * self.block_bytes / item_bytes.max(1)).max(2)
     }
 
-    /// Plans the next page, from more items if those of the batch do not fill it.
+    /// Plans the next page; takes more items if those of the batch do not fill it.
     fn plan(&self, batch: &mut usize, options: &LearnedOptions<'_>) -> Result<LearnedPlan, Refusal> {
         let count = self.items.keys.len();
         let [batch_min, near, batch_max] = [BATCH_BLOCKS, 1, BATCH_BLOCKS_MAX].map(|n| self.items_of(n));
@@ -190,7 +198,7 @@ impl<'k> Layer<'k> {
 
     /// Writes the blocks of a plan, and its page.
     fn write_plan(&mut self, plan: &LearnedPlan) {
-        // Pending items are the first ones of the plan.
+        // The plan starts with the items that are pending.
         self.data = DataBuilder::new(self.block_bytes, Compression::None);
         self.added = self.next;
         let (start, offset) = (self.next, self.at);
@@ -203,7 +211,7 @@ impl<'k> Layer<'k> {
         self.layout.pages.push(LaidPage { bytes: plan.encode(offset, &units), separator });
     }
 
-    /// Cuts blocks by size until so many more fence pages are full, or all items are in blocks.
+    /// Cuts blocks by size until `pages` more fence pages are full, or all items are in blocks.
     fn fill_fence_pages(&mut self, stretch: &mut Stretch, pages: usize) {
         let mut filled = 0;
         while filled < pages && self.cut_by_size(&mut stretch.fences) {
@@ -225,7 +233,7 @@ impl<'k> Layer<'k> {
         self.added += 1;
     }
 
-    /// Writes the next `count` items as one block. Returns its bytes.
+    /// Writes the next `count` items as one block. Returns its length in bytes.
     fn write(&mut self, count: usize) -> usize {
         self.buffer.clear();
         let context = Context { file_uid: 1, offset: self.at, tag: BlockKind::Data as u8 };
@@ -238,7 +246,7 @@ impl<'k> Layer<'k> {
         bytes
     }
 
-    /// Writes a block of the items up to `end`. Returns its units.
+    /// Writes a block of the items up to `end`. Returns its length in units.
     fn write_exactly(&mut self, end: usize) -> usize {
         if self.next == end {
             self.layout.empty_blocks += 1;
@@ -248,7 +256,7 @@ impl<'k> Layer<'k> {
         self.write(end - self.next) / UNIT_BYTES
     }
 
-    /// Writes the next block, cut by size, unless all items are in blocks.
+    /// Writes the next block, cut by size. Returns false if all items are in blocks.
     fn cut_by_size(&mut self, fences: &mut FenceBuilder) -> bool {
         let count = loop {
             if let Some(count) = self.data.cut() {
@@ -278,7 +286,7 @@ impl<'k> Layer<'k> {
     }
 }
 
-/// The items that a page is planned from.
+/// The input items of a page's plan.
 struct PlannedItems<'k> {
     keys: &'k [Vec<u8>],
     bytes: Vec<usize>,
@@ -286,8 +294,9 @@ struct PlannedItems<'k> {
 }
 
 impl<'k> PlannedItems<'k> {
-    /// `near`: how many items a block has, about. A block stores once how its keys begin.
-    fn of(items: Items<'k>, range: Range<usize>, near: usize) -> PlannedItems<'k> {
+    /// `near` is the approximate number of items in a block. A block stores the shared prefix of its keys
+    /// once.
+    fn of(items: LayoutItems<'k>, range: Range<usize>, near: usize) -> PlannedItems<'k> {
         let are_last = range.end == items.keys.len();
         let keys = &items.keys[range];
         let has_ends = keys.iter().any(|key| key.len() != keys[0].len());
@@ -318,13 +327,14 @@ impl LearnedItems for PlannedItems<'_> {
     }
 }
 
-impl Layout {
-    /// Bytes of data blocks.
+impl IndexLayout {
+    /// Bytes of all data blocks.
     pub(super) fn data_bytes(&self) -> u64 {
         self.blocks.iter().map(|block| u64::from(block.extent.bytes)).sum()
     }
 
-    /// Bytes of index pages in a file: whole pages, and of a single page whole units.
+    /// Bytes of the index pages in a file. Several pages take whole pages each; a single page takes whole
+    /// units.
     pub(super) fn page_bytes(&self) -> usize {
         match &self.pages[..] {
             [page] => page.bytes.len().next_multiple_of(UNIT_BYTES),

@@ -1,10 +1,11 @@
-//! Indexes of data blocks side by side: fence pages, learned pages, and a string index block as RocksDB's.
+//! Comparison of three indexes of data blocks: fence pages, learned pages, and a string index block like
+//! RocksDB's.
 //!
-//! Each is built over the same items in memory, and answers which block must hold a key. The data blocks are
-//! encoded for their lengths and not kept. Callers are experiments and tests.
+//! Each index is built over the same items in memory, and returns the block that must hold a key. Data blocks
+//! are encoded to learn their lengths, and then dropped. Callers are experiments and tests.
 //!
-//! - `families`: the keys they are compared over. `layout`: blocks and pages, cut by size or by models.
-//! - `string_block`: the yardstick. `side_by_side`: the public face.
+//! - `families`: the keys for the comparison. `layout`: blocks and pages, cut by size or by models.
+//! - `string_block`: the baseline. `side_by_side`: the public interface.
 
 mod families;
 mod layout;

@@ -1,4 +1,4 @@
-//! The public face: three indexes over one list of items, their sizes, and lookups in them.
+//! The public interface: three indexes over one list of items, their sizes, and lookups in them.
 
 use crate::format::table::UNIT_BYTES;
 use crate::format::table::fence::{Extent, FencePage, FenceShape};
@@ -8,28 +8,28 @@ use crate::format::table::top::{self, Top};
 use crate::learn::alphabet::{Alphabets, DigitTables};
 use crate::learn::two_layer::{Overflow, TwoLayerModel, TwoLayerOptions};
 
-use super::layout::{Items, LaidBlock, LaidPage, Layout, Refusals, fenced, learned};
+use super::layout::{IndexLayout, LaidBlock, LaidPage, LayoutItems, Refusals, fenced, learned};
 use super::string_block::{StringEntry, StringIndexBlock, short_successor, shortest_separator};
 
 /// An index of data blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockIndexKind {
-    /// A string index block as RocksDB's, over blocks cut by size.
+    /// A string index block like RocksDB's, over blocks cut by size.
     Strings,
     /// Fence pages, over blocks cut by size.
     Fences,
-    /// Learned pages, and fence pages where those are refused, over blocks laid out by the models.
+    /// Learned pages, and fence pages where models are refused, over blocks laid out by the models.
     Learned,
 }
 
-/// How blocks and indexes are made.
+/// Options for blocks and indexes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockIndexOptions {
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// Bytes that a data block aims at: whole units of 512.
+    /// Target length of a data block in bytes: whole units of 512.
     pub block_bytes: usize,
-    /// Error of the models, in 32nds of a block.
+    /// Error bound of the models, in 32nds of a block.
     pub model_error: u16,
     /// Items between two restarts of the string index block. RocksDB's default is 1.
     pub restart_interval: usize,
@@ -44,7 +44,7 @@ impl Default for BlockIndexOptions {
 /// A data block. Its bytes are zero if it is empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexedBlock {
-    /// Where the block begins, from the first one on.
+    /// Offset of the block; the first block has offset 0.
     pub offset: u64,
     /// Its length.
     pub bytes: u64,
@@ -63,7 +63,7 @@ pub struct BlockIndexStats {
     pub block_bytes_max: u64,
     /// Bytes of the index in a file, its top block included.
     pub index_bytes: u64,
-    /// Index pages, and those of them that are learned.
+    /// Number of index pages, of which `learned_pages` are learned.
     pub pages: u64,
     /// See `pages`.
     pub learned_pages: u64,
@@ -71,16 +71,16 @@ pub struct BlockIndexStats {
     pub learned_blocks: u64,
     /// Bytes of learned pages without their padding.
     pub learned_bytes: u64,
-    /// Memory of tables of digits, which lie beside the pages. Pages with equal alphabets share them.
+    /// Bytes of the digit tables in memory, kept beside the pages. Pages with equal alphabets share one.
     pub table_bytes: u64,
     /// Knots of learned pages.
     pub knots: u64,
-    /// Most bytes of a key that a learned page looks at.
+    /// Most bytes of a key that a learned page examines.
     pub positions_max: u64,
-    /// Learned pages by code: eight bytes, SNBC, SNBC by ranks.
+    /// Learned pages by code: the first eight bytes, SNBC, SNBC by ranks.
     pub codes: [u64; 3],
-    /// Stretches of fences because of keys whose codes tie, of long blocks, of empty blocks, and because
-    /// fences would be as small.
+    /// Stretches of fences by reason: keys with equal codes, long blocks, empty blocks, and fences of no
+    /// larger size.
     pub refused: [u64; 4],
 }
 
@@ -91,31 +91,31 @@ pub struct BlockIndexes {
     learned: PagedIndex,
 }
 
-/// Pages below a top block, resident as the store keeps them.
+/// Pages below a top block, in memory in the form that the store keeps.
 struct PagedIndex {
-    layout: Layout,
+    layout: IndexLayout,
     top: Top,
     top_bytes: usize,
     shapes: Vec<PageShape>,
-    /// Of alphabets that differ.
+    /// One for each distinct set of alphabets.
     tables: Vec<DigitTables>,
 }
 
-/// What lies beside a resident page.
+/// The in-memory structures of a resident page.
 enum PageShape {
     Fences(FenceShape, Vec<u64>),
-    /// With the number of its tables.
+    /// The last field is the index of its tables.
     Learned(LearnedShape, Vec<u64>, Option<usize>),
 }
 
 impl BlockIndexes {
-    /// Over ascending keys.
+    /// Builds the indexes over ascending keys.
     ///
     /// # Panics
     /// If there are no keys, they do not ascend, or blocks are not whole units.
     pub fn build(keys: &[Vec<u8>], options: BlockIndexOptions) -> BlockIndexes {
         assert!(keys.is_sorted_by(|a, b| a < b) && !keys.is_empty(), "keys ascend");
-        let items = Items { keys, value_bytes: options.value_bytes };
+        let items = LayoutItems { keys, value_bytes: options.value_bytes };
         let by_size = fenced(items, options.block_bytes);
         let strings = strings(keys, &by_size.blocks, options.restart_interval);
         let learned_options = LearnedOptions {
@@ -127,7 +127,7 @@ impl BlockIndexes {
         BlockIndexes { strings, fences: PagedIndex::new(by_size), learned: PagedIndex::new(by_model) }
     }
 
-    /// The block that must hold the key; none if the index says that no block has it.
+    /// The block that must hold the key; `None` if the index shows that no block has it.
     pub fn find(&self, kind: BlockIndexKind, key: &[u8]) -> Option<IndexedBlock> {
         let extent = match kind {
             BlockIndexKind::Strings => {
@@ -140,7 +140,7 @@ impl BlockIndexes {
         (extent.bytes > 0).then_some(IndexedBlock { offset: extent.offset, bytes: extent.bytes.into() })
     }
 
-    /// The block that item `number` is in, by the layout.
+    /// The block of item `number` in the layout.
     pub fn block_of(&self, kind: BlockIndexKind, number: usize) -> IndexedBlock {
         let blocks = &self.layout(kind).blocks;
         let block = blocks.partition_point(|block| block.end <= number);
@@ -159,7 +159,7 @@ impl BlockIndexes {
         }
     }
 
-    fn layout(&self, kind: BlockIndexKind) -> &Layout {
+    fn layout(&self, kind: BlockIndexKind) -> &IndexLayout {
         match kind {
             BlockIndexKind::Strings | BlockIndexKind::Fences => &self.fences.layout,
             BlockIndexKind::Learned => &self.learned.layout,
@@ -167,7 +167,7 @@ impl BlockIndexes {
     }
 }
 
-/// The string index block of blocks.
+/// Builds the string index block over `blocks`.
 fn strings(keys: &[Vec<u8>], blocks: &[LaidBlock], restart_interval: usize) -> StringIndexBlock {
     let separator = |block: &LaidBlock| match keys.get(block.end) {
         Some(next) => shortest_separator(&keys[block.end - 1], next),
@@ -183,7 +183,7 @@ fn strings(keys: &[Vec<u8>], blocks: &[LaidBlock], restart_interval: usize) -> S
 }
 
 impl PagedIndex {
-    fn new(mut layout: Layout) -> PagedIndex {
+    fn new(mut layout: IndexLayout) -> PagedIndex {
         let block = top::encode(layout.pages.iter().map(|page| page.separator.as_slice()));
         let top = Top::decode(&block, layout.pages.len() as u32).expect("it was encoded just now");
         for page in &mut layout.pages {
@@ -239,7 +239,7 @@ impl PagedIndex {
     }
 }
 
-/// What lies beside a page. `known`: alphabets of the pages before.
+/// Builds the in-memory structures of a page. `known` has the alphabets of the pages before it.
 fn shape<'p>(page: &'p LaidPage, known: &mut Vec<Alphabets<'p>>) -> PageShape {
     if !LearnedPage::is_learned(&page.bytes) {
         let page = FencePage::of(&page.bytes);
@@ -257,21 +257,22 @@ fn shape<'p>(page: &'p LaidPage, known: &mut Vec<Alphabets<'p>>) -> PageShape {
     PageShape::Learned(page.shape(), page.samples().collect(), tables)
 }
 
-/// Sizes and errors of TridentKV's model of two layers.
+/// Sizes and errors of TridentKV's two-layer model.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TwoLayerStats {
-    /// Groups of keys, each with a line.
+    /// Groups of keys, each with one line.
     pub groups: u64,
     /// Bytes of the parameters.
     pub parameter_bytes: u64,
-    /// The mean and the largest error of a trained key, in blocks.
+    /// Mean error of a trained key, in blocks.
     pub error_mean_blocks: f64,
-    /// See `error_mean_blocks`.
+    /// Largest error of a trained key, in blocks.
     pub error_max_blocks: u64,
 }
 
-/// The paper's model of where ascending keys lie, in blocks of 4096 bytes of records of so many bytes.
-/// `is_truncated`: codes that are too large leave out the last bytes of keys, where the paper ends the group.
+/// Trains the paper's model of the positions of ascending keys, in blocks of 4096 bytes of records of
+/// `record_bytes`. If `is_truncated`, a code that is too large leaves out the last bytes of the key; the
+/// paper ends the group there.
 pub fn two_layer_stats(keys: &[Vec<u8>], record_bytes: u32, is_truncated: bool) -> TwoLayerStats {
     let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let positions: Vec<u32> = (0..keys.len() as u32).map(|number| number * record_bytes).collect();
@@ -303,7 +304,7 @@ mod tests {
     const KINDS: [BlockIndexKind; 3] =
         [BlockIndexKind::Strings, BlockIndexKind::Fences, BlockIndexKind::Learned];
 
-    /// Every index finds the block of every item, over ten families, and sizes are those of the blocks.
+    /// Every index finds the block of every item, over ten families, and its sizes match the blocks.
     #[test]
     fn items_are_found() {
         for family in KeyFamily::ALL {
@@ -326,7 +327,8 @@ mod tests {
         }
     }
 
-    /// A stretch of keys that no model suits gets fence pages, between learned ones, and all is found.
+    /// A stretch of keys without a fitting model gets fence pages between learned ones, and every item is
+    /// found.
     #[test]
     fn pages_of_both_kinds() {
         let mut keys = KeyFamily::Hex.keys(40_000, 3);
@@ -343,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Learned pages of random keys take less than half of what fences take, and those less than strings.
+    /// Learned pages of random keys take less than half the bytes of fences, and fences less than strings.
     #[test]
     fn learned_pages_are_small() {
         let keys = KeyFamily::Hex.keys(80_000, 9);

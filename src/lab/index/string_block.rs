@@ -1,9 +1,9 @@
-//! A string index block laid out as RocksDB's: the yardstick of the other indexes.
+//! A string index block in RocksDB's layout: the baseline for the other indexes.
 //!
-//! Facts of RocksDB's format (format_version 4 and later), written anew here. An entry stands for a data
-//! block. Its key is a short separator between the block's last key and the next block's first. Within a
-//! restart interval, which is 1 by default, keys share prefixes with the key before. The handle of a block is
-//! its offset and size as varints; of an entry that shares a prefix, only the change of the size. Restart
+//! The facts come from RocksDB's format (format_version 4 and later); the code is new. An entry stands for a
+//! data block. Its key is a short separator between the block's last key and the next block's first. Within a
+//! restart interval, which is 1 by default, a key shares a prefix with the key before it. A block's handle is
+//! its offset and size as varints. An entry with a shared prefix has only the change of the size. Restart
 //! offsets and their count follow. A trailer has a compression type and a checksum. Keys have no sequence
 //! numbers.
 //!
@@ -15,7 +15,7 @@
 //! ```
 //! A block in memory. Any thread.
 
-use crate::base::codec::{Reader, put_varint};
+use crate::base::codec::{ByteReader, put_varint};
 use crate::base::key::common_prefix;
 
 /// Compression type and checksum behind a block.
@@ -24,12 +24,12 @@ const TRAILER_BYTES: usize = 5;
 /// An index block in memory.
 #[derive(Debug)]
 pub(super) struct StringIndexBlock {
-    /// Without trailer and restarts, which lie beside it for lookups.
+    /// The encoded entries, without trailer and restarts; lookups use `restarts`.
     entries: Vec<u8>,
     restarts: Vec<u32>,
 }
 
-/// A separator and where its block is.
+/// A separator, and the offset and size of its block.
 pub(super) struct StringEntry<'k> {
     pub(super) separator: &'k [u8],
     pub(super) offset: u64,
@@ -37,7 +37,7 @@ pub(super) struct StringEntry<'k> {
 }
 
 impl StringIndexBlock {
-    /// The block of these entries, whose separators ascend and whose blocks follow each other.
+    /// Builds the block of these entries, whose separators ascend and whose blocks are adjacent.
     pub(super) fn build<'k>(
         entries: impl Iterator<Item = StringEntry<'k>>,
         restart_interval: usize,
@@ -76,14 +76,14 @@ impl StringIndexBlock {
     /// Offset and size of the first block whose separator is not before the key.
     pub(super) fn find(&self, key: &[u8]) -> Option<(u64, u64)> {
         let is_before = |at: &u32| {
-            let mut reader = Reader::new(&self.entries[*at as usize..]);
+            let mut reader = ByteReader::new(&self.entries[*at as usize..]);
             let (_, rest) = read_key(&mut reader);
             rest < key
         };
-        // The last restart whose key is before the key, and then one entry after another.
+        // Starts at the last restart whose key is before the key, and scans entries from there.
         let restart = self.restarts.partition_point(is_before).saturating_sub(1);
         let start = *self.restarts.get(restart)?;
-        let mut reader = Reader::new(&self.entries[start as usize..]);
+        let mut reader = ByteReader::new(&self.entries[start as usize..]);
         let (mut separator, mut offset, mut size) = (Vec::new(), 0u64, 0u64);
         while reader.remaining() > 0 {
             let (shared, rest) = read_key(&mut reader);
@@ -105,18 +105,18 @@ impl StringIndexBlock {
     }
 }
 
-fn number(reader: &mut Reader<'_>) -> u64 {
+fn number(reader: &mut ByteReader<'_>) -> u64 {
     reader.varint("number of an index block").expect("the block was built here")
 }
 
-fn read_key<'b>(reader: &mut Reader<'b>) -> (usize, &'b [u8]) {
+fn read_key<'b>(reader: &mut ByteReader<'b>) -> (usize, &'b [u8]) {
     let shared = number(reader) as usize;
     let rest = number(reader) as usize;
     (shared, reader.bytes(rest, "key of an index block").expect("the block was built here"))
 }
 
-/// The short key that RocksDB's bytewise comparator finds from `last` on and before `next`: cut behind the
-/// first byte that differs, which is one greater.
+/// The short key that RocksDB's bytewise comparator finds in [last, next): `last` cut behind the first byte
+/// that differs, which grows by one.
 pub(super) fn shortest_separator(last: &[u8], next: &[u8]) -> Vec<u8> {
     let at = common_prefix(last, next);
     match (last.get(at), next.get(at)) {
@@ -125,7 +125,8 @@ pub(super) fn shortest_separator(last: &[u8], next: &[u8]) -> Vec<u8> {
             separator[at] += 1;
             separator
         }
-        // It would be the next key: the first byte behind that can grow does.
+        // With that byte grown the key would not be before `next`, so the first later byte that can grow
+        // does.
         (Some(_), Some(_)) => {
             let grows = last[at + 1..].iter().position(|byte| *byte < u8::MAX);
             grows.map_or_else(
@@ -137,12 +138,12 @@ pub(super) fn shortest_separator(last: &[u8], next: &[u8]) -> Vec<u8> {
                 },
             )
         }
-        // One is the beginning of the other.
+        // One key is a prefix of the other.
         _ => last.to_vec(),
     }
 }
 
-/// A short key that is not before `last`: cut behind the first byte that can grow, which does.
+/// A short key not before `last`: cut behind the first byte that can grow, which grows by one.
 pub(super) fn short_successor(last: &[u8]) -> Vec<u8> {
     let Some(at) = last.iter().position(|byte| *byte < u8::MAX) else { return last.to_vec() };
     let mut successor = last[..=at].to_vec();
@@ -154,7 +155,7 @@ pub(super) fn short_successor(last: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Separators lie between, and are short.
+    /// Separators lie between the two keys, and are short.
     #[test]
     fn separators() {
         for (last, next, expected) in [
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Bytes of a block of two entries, by hand.
+    /// The expected bytes of a block of two entries, written by hand.
     #[test]
     fn bytes_of_a_block() {
         let entry = |separator, offset, size| StringEntry { separator, offset, size };

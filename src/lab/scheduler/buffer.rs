@@ -1,36 +1,36 @@
-//! The flush buffer of a partition: sorted items of several immutables that fill no block yet.
+//! The flush buffer of a partition: sorted items of several immutables that do not fill a block yet.
 //!
-//! It knows no file. A write buffer, the items of one immutable, is merged into it; full blocks are cut from
-//! its front. Each item remembers the log that has it, since that log is kept until the item is on disk.
-//! Plain values of one thread.
+//! It does not know files. A write buffer, the items of one immutable, is merged into it. Full blocks are cut
+//! from its front. Each item records its log, since that log is kept until the item is on disk. Plain values
+//! of one thread.
 //!
-//! Invariants: 1. items are in order and hold a key once; 2. what is merged later is newer.
+//! Invariants: 1. items are in order and hold a key once; 2. items of a later merge are newer.
 
 use std::cmp::Ordering;
 
-use crate::lab::memory::{Items, Lengths};
-use crate::merge::Item;
+use crate::lab::memory::{ItemList, Lengths};
+use crate::merge::MergeItem;
 
-/// Bytes that an item takes beside its key and value: its kind and its log.
+/// Bytes of an item beside its key and value: its kind and its log.
 const ITEM_OVERHEAD_BYTES: usize = 9;
 
-/// See the module.
+/// A flush buffer; see the module.
 #[derive(Debug)]
 pub(super) struct FlushBuffer {
-    items: Items,
+    items: ItemList,
     logs: Vec<u64>,
 }
 
 impl FlushBuffer {
     pub(super) fn new(lengths: Lengths) -> FlushBuffer {
-        FlushBuffer { items: Items::new(lengths), logs: Vec::new() }
+        FlushBuffer { items: ItemList::new(lengths), logs: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    pub(super) fn items(&self) -> &Items {
+    pub(super) fn items(&self) -> &ItemList {
         &self.items
     }
 
@@ -38,19 +38,19 @@ impl FlushBuffer {
         items_bytes(self.items.lengths, self.len())
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Option<Item<'_>> {
+    pub(super) fn get(&self, key: &[u8]) -> Option<MergeItem<'_>> {
         self.items.search(key).ok().map(|index| self.items.item(index))
     }
 
-    /// The oldest log that has an item of the buffer.
+    /// The oldest log with an item of the buffer.
     pub(super) fn oldest_log(&self) -> Option<u64> {
         self.logs.iter().min().copied()
     }
 
-    /// Takes in a write buffer: sorted items of an immutable that `log` has.
-    pub(super) fn merge(&mut self, newer: &Items, log: u64) {
+    /// Merges a write buffer: sorted items of an immutable whose log is `log`.
+    pub(super) fn merge(&mut self, newer: &ItemList, log: u64) {
         let all = self.len() + newer.len();
-        let mut items = Items::with_capacity(self.items.lengths, all);
+        let mut items = ItemList::with_capacity(self.items.lengths, all);
         let mut logs = Vec::with_capacity(all);
         let (mut old, mut new) = (0, 0);
         while old < self.len() || new < newer.len() {
@@ -75,10 +75,10 @@ impl FlushBuffer {
         *self = FlushBuffer { items, logs };
     }
 
-    /// Takes the first `count` items out.
-    pub(super) fn cut(&mut self, count: usize) -> Items {
+    /// Removes and returns the first `count` items.
+    pub(super) fn cut(&mut self, count: usize) -> ItemList {
         let copy = |from: usize, to: usize| {
-            let mut out = Items::with_capacity(self.items.lengths, to - from);
+            let mut out = ItemList::with_capacity(self.items.lengths, to - from);
             (from..to).for_each(|index| out.push(self.items.item(index)));
             out
         };
@@ -89,7 +89,7 @@ impl FlushBuffer {
     }
 }
 
-/// Memory of so many items in a write buffer or a flush buffer.
+/// Memory of `count` items in a write buffer or a flush buffer, in bytes.
 pub(super) fn items_bytes(lengths: Lengths, count: usize) -> u64 {
     (count * (lengths.key_bytes + lengths.value_bytes + ITEM_OVERHEAD_BYTES)) as u64
 }
@@ -101,16 +101,17 @@ mod tests {
 
     const LENGTHS: Lengths = Lengths { key_bytes: 1, value_bytes: 1 };
 
-    fn items(list: &[(&[u8], Option<&[u8]>)]) -> Items {
-        let mut items = Items::new(LENGTHS);
+    fn items(list: &[(&[u8], Option<&[u8]>)]) -> ItemList {
+        let mut items = ItemList::new(LENGTHS);
         for (key, value) in list {
             let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
-            items.push(Item { key, kind, value: value.unwrap_or_default() });
+            items.push(MergeItem { key, kind, value: value.unwrap_or_default() });
         }
         items
     }
 
-    /// A later write buffer is newer, its log counts for what it overwrote, and a cut takes the front.
+    /// A later write buffer is newer, its log replaces the log of overwritten items, and a cut removes the
+    /// front.
     #[test]
     fn later_write_buffers_are_newer() {
         let mut buffer = FlushBuffer::new(LENGTHS);

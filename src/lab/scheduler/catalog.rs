@@ -1,20 +1,20 @@
-//! The catalog: which partitions there are, which blocks of level 0 and which arrays each has, which logs
-//! their flush buffers need.
+//! The catalog: the partitions, the blocks of level 0 and the arrays of each, and the logs that their flush
+//! buffers need.
 //!
 //! It reads and writes no file. Edits change it, at run time and when a manifest is read; a whole catalog is
-//! one edit too. Plain values of one thread.
+//! also one edit. Plain values of one thread.
 //!
-//! Invariants: 1. a block of level 0 lives while its partition has it, and the last file lives always; 2. ids
-//! of partitions are never given out again.
+//! Invariants: 1. a block of level 0 lives while its partition has it, and the last file always lives; 2. ids
+//! of partitions are never reused.
 
 use std::collections::BTreeMap;
 
 use super::edit::{BlockEntry, BlockRun, L0FileMeta, SchedulerEdit};
 use crate::lab::array::ArrayMeta;
 
-/// Where a block of level 0 is: a file and a page of it.
+/// Address of a block of level 0: a file and a page of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct BlockAddress {
+pub(super) struct PageAddress {
     pub(super) file: u64,
     pub(super) page: u32,
 }
@@ -22,8 +22,8 @@ pub(super) struct BlockAddress {
 /// A partition's part of the catalog.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct SubTreeMeta {
-    /// Blocks of its level 0, in the order of time.
-    pub(super) blocks: Vec<BlockAddress>,
+    /// Blocks of its level 0, oldest first.
+    pub(super) blocks: Vec<PageAddress>,
     pub(super) components: Vec<Vec<ArrayMeta>>,
     /// The oldest log that its flush buffer needs, or 0.
     pub(super) oldest_log: u64,
@@ -33,14 +33,14 @@ pub(super) struct SubTreeMeta {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct L0FileState {
     pub(super) meta: L0FileMeta,
-    /// Its pages; those of partition 0 are dead.
+    /// Its pages; entries of partition 0 are dead blocks.
     pub(super) entries: Vec<BlockEntry>,
     /// First page and first page of keys of each run.
     pub(super) runs: Vec<(u32, u32)>,
     live_blocks: u64,
 }
 
-/// See the module.
+/// The catalog; see the module.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct SchedulerCatalog {
     pub(super) partitions: BTreeMap<u32, SubTreeMeta>,
@@ -51,10 +51,10 @@ pub(super) struct SchedulerCatalog {
 }
 
 impl SchedulerCatalog {
-    /// Changes the catalog.
+    /// Applies an edit.
     ///
     /// # Errors
-    /// What of the edit does not fit; the catalog is of no use then.
+    /// The part of the edit that does not fit. The catalog must not be used afterwards.
     pub(super) fn apply(&mut self, edit: SchedulerEdit) -> std::result::Result<(), &'static str> {
         for id in edit.created {
             if id == 0 || self.partitions.insert(id, SubTreeMeta::default()).is_some() {
@@ -98,7 +98,7 @@ impl SchedulerCatalog {
         for block in run.blocks {
             if block.partition > 0 {
                 let owner = self.partitions.get_mut(&block.partition).ok_or("a block's partition")?;
-                owner.blocks.push(BlockAddress { file: run.file, page: file.entries.len() as u32 });
+                owner.blocks.push(PageAddress { file: run.file, page: file.entries.len() as u32 });
                 file.live_blocks += 1;
             }
             file.entries.push(block);
@@ -147,16 +147,16 @@ impl SchedulerCatalog {
         }
     }
 
-    pub(super) fn entry(&self, block: BlockAddress) -> BlockEntry {
+    pub(super) fn entry(&self, block: PageAddress) -> BlockEntry {
         self.files[&block.file].entries[block.page as usize]
     }
 
-    /// The oldest log that flush buffers need, if they need one.
+    /// The oldest log that flush buffers need, if there is one.
     pub(super) fn oldest_log(&self) -> Option<u64> {
         self.partitions.values().map(|one| one.oldest_log).filter(|log| *log > 0).min()
     }
 
-    /// The first log that an opening has to read.
+    /// The first log that an opening must read.
     pub(super) fn first_log(&self) -> u64 {
         self.oldest_log().unwrap_or(u64::MAX).min(self.scheduled_log + 1)
     }
@@ -179,8 +179,8 @@ mod tests {
         L0FileMeta { number, uid: number, keys: None }
     }
 
-    /// Blocks die with a compaction and a drop, files with their last block, and the whole catalog as one
-    /// edit is the catalog again, dead blocks included.
+    /// A block dies with a compaction or a drop, a file with its last block. The whole catalog as one edit
+    /// gives the same catalog, dead blocks included.
     #[test]
     fn files_live_while_a_block_does() {
         let mut catalog = SchedulerCatalog::default();
@@ -212,7 +212,8 @@ mod tests {
         assert_eq!((catalog.first_log(), catalog.next_partition), (8, 3));
     }
 
-    /// What does not fit is named: blocks of no partition, runs that do not follow, ids given out twice.
+    /// Edits that do not fit are refused: blocks of no partition, runs that are not adjacent, ids allotted
+    /// twice.
     #[test]
     fn edits_that_do_not_fit_are_refused() {
         let none = SchedulerEdit::default;

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use crate::base::error::Error;
 use crate::base::id::FileName;
 use crate::base::sync::Arc;
-use crate::io::sim::{Crash, Plan, SimDisk, SimRng, Stop};
+use crate::io::sim::{Crash, FaultPlan, SimDisk, SimRng, Stop};
 
 use super::store::LOG;
 use super::tests::{BLOCK_ITEMS, Model, VALUE_BYTES, contents, files, key, logs, open, small, write_step};
 use super::{L0IndexKind, PartitionSchedulerOptions};
 
-/// States after each operation, from the last one known to be durable on, and the operations that were done.
+/// Returns the states after each operation, from the last state known to be durable on.
 fn run_to_the_stop(disk: &Arc<SimDisk>, options: &PartitionSchedulerOptions) -> Vec<Model> {
     let mut rng = SimRng::new(3);
     let mut model = Model::new();
@@ -31,7 +31,7 @@ fn run_to_the_stop(disk: &Arc<SimDisk>, options: &PartitionSchedulerOptions) -> 
             _ => write_step(&mut store, &mut model, &mut rng, 40),
         };
         if done.is_err() {
-            // Whether an edit that failed is durable is open.
+            // A failed edit may be durable or not, so both states are possible.
             match number {
                 0 => create(&mut model, 1, 3),
                 70 => drop(model.remove(&2)),
@@ -56,8 +56,8 @@ fn run_to_the_stop(disk: &Arc<SimDisk>, options: &PartitionSchedulerOptions) -> 
     states
 }
 
-/// Whatever call of the disk the process or the power ends at, the state is one of a moment at or after the
-/// last sync; leftovers of the crash are gone, and the state stays.
+/// Wherever the process or the power ends, the state is that of a moment at or after the last sync. Leftovers
+/// of the crash are removed, and the state stays.
 #[test]
 fn crashes_lose_what_was_not_synced_and_nothing_else() {
     for l0_index in [L0IndexKind::Memory, L0IndexKind::Persistent] {
@@ -77,7 +77,7 @@ fn crashes_lose_what_was_not_synced_and_nothing_else() {
         for index in 0..calls {
             for stop in [Stop::Before, Stop::Amid] {
                 let disk = SimDisk::new(3);
-                disk.plan(Plan::stop(stop, index));
+                disk.plan(FaultPlan::stop(stop, index));
                 let possible = run_to_the_stop(&disk, &options);
                 for crash in [Crash::Process, Crash::Power] {
                     let after = disk.fork();
@@ -96,7 +96,7 @@ fn crashes_lose_what_was_not_synced_and_nothing_else() {
     }
 }
 
-/// A store whose items are in the log and, in the second disk, also in level 0 by one run and its edit.
+/// Two disks with the same items: in the log only, and also in level 0 by one run and its edit.
 fn before_and_after_a_schedule() -> (Arc<SimDisk>, Arc<SimDisk>, Model) {
     let disk = SimDisk::new(1);
     let mut store = open(&disk, 1, &small()).unwrap();
@@ -115,7 +115,7 @@ fn before_and_after_a_schedule() -> (Arc<SimDisk>, Arc<SimDisk>, Model) {
     (before, disk, model)
 }
 
-/// A file of both disks that grew.
+/// The file that matches `is_it` and is longer in the second disk, with both contents.
 fn grown(before: &SimDisk, after: &SimDisk, is_it: impl Fn(u64) -> bool) -> (FileName, Vec<u8>, Vec<u8>) {
     let found = files(before).into_iter().filter(|file| is_it(file.number)).find_map(|file| {
         let (old, new) = (before.contents(file)?, after.contents(file)?);
@@ -124,8 +124,8 @@ fn grown(before: &SimDisk, after: &SimDisk, is_it: impl Fn(u64) -> bool) -> (Fil
     found.unwrap()
 }
 
-/// Blocks that are torn at any page or byte before an edit names them, and an edit that is torn at any byte,
-/// are as if they had never been: the log has the items.
+/// Blocks torn at any page or byte before their edit, and an edit torn at any byte, have no effect: the log
+/// has the items.
 #[test]
 fn torn_runs_and_torn_edits_are_dropped() {
     let (before, after, model) = before_and_after_a_schedule();
@@ -153,7 +153,7 @@ fn torn_runs_and_torn_edits_are_dropped() {
     assert!(matches!(torn, Err(Error::Corrupt(_))), "an edit counts on durable blocks");
 }
 
-/// The newest log, cut at any byte, gives the writes before the cut.
+/// The newest log, cut at any byte, keeps the writes before the cut.
 #[test]
 fn a_torn_log_ends_at_its_last_whole_item() {
     let disk = SimDisk::new(1);

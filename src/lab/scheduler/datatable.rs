@@ -1,42 +1,42 @@
-//! Files of level 0: data blocks of all partitions, appended one behind the other.
+//! Files of level 0: data blocks of all partitions, appended one after another.
 //!
-//! A file has blocks and nothing else: whose they are, how many items each has and its checksum stand in the
-//! manifest, so a tail that no edit names is as good as absent. A block is a page of the lab (`pages`), its
-//! records are {key, kind u8, value} in the order of keys. A datatable is so many blocks of one partition
-//! behind each other in this order; it has no bytes of its own.
+//! A file has only blocks. The manifest has the partition, the item count and the checksum of each block, so
+//! blocks behind the last edit do not count. A block is a page of the lab (`pages`); its records are {key,
+//! kind u8, value} in key order. A datatable is a fixed number of consecutive blocks of one partition. It has
+//! no bytes of its own.
 //!
-//! With a persistent index a file has a second one beside it, whose pages have the keys of the same blocks
-//! in the same order; each run of blocks begins a page there.
+//! With a persistent index each file has a second file, whose pages have the keys of the same blocks in the
+//! same order. Each run of blocks begins a page there.
 //!
-//! Invariants: 1. the bytes of a run are durable before the edit that names it; 2. what a block gives has
-//! been checked against the page's checksum and the edit's.
+//! Invariants: 1. the bytes of a run are durable before the edit that names the run; 2. items are returned
+//! only from blocks that match the page's checksum and the edit's.
 
 use std::collections::BTreeMap;
 
-use super::catalog::{BlockAddress, L0FileState, SchedulerCatalog};
+use super::catalog::{L0FileState, PageAddress, SchedulerCatalog};
 use super::edit::{BlockEntry, BlockRun, L0FileMeta};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, ItemKind};
 use crate::base::sync::Arc;
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::io::storage::Storage;
-use crate::lab::memory::{Items, Lengths};
-use crate::lab::pages::{Buffer, PageFile, Reader, array_name};
-use crate::merge::Item;
+use crate::lab::memory::{ItemList, Lengths};
+use crate::lab::pages::{Buffer, PageFile, PageReader, array_name};
+use crate::merge::MergeItem;
 
 /// Pages that a scan of level 0 reads at a time.
 const SCAN_PAGES: usize = 64;
-/// Bytes of a run that are written together.
+/// Bytes of a run that collect before a write.
 const PENDING_BYTES: usize = 256 << 10;
 
-/// Pages of one file that are being appended.
+/// A file of level 0 during an append of pages.
 #[derive(Debug)]
 struct Appender {
     file: PageFile,
     first_page: u64,
     done_pages: u64,
     pending: Vec<u8>,
-    /// Where the page that is being filled begins in `pending`.
+    /// Start of the current page in `pending`.
     page_at: usize,
 }
 
@@ -66,7 +66,7 @@ impl Appender {
         if self.page_at < PENDING_BYTES { Ok(()) } else { self.write(storage) }
     }
 
-    /// Makes all pages durable; gives their bytes.
+    /// Makes all pages durable; returns their bytes.
     fn finish(mut self, storage: &dyn Storage) -> Result<u64> {
         self.write(storage)?;
         storage.sync(self.file.name)?;
@@ -85,7 +85,7 @@ pub(super) struct RunWriter {
 
 impl RunWriter {
     /// Appends `items` from `start` to `end` as a block of the partition.
-    pub(super) fn push(&mut self, partition: u32, items: &Items, start: usize, end: usize) -> Result<()> {
+    pub(super) fn push(&mut self, partition: u32, items: &ItemList, start: usize, end: usize) -> Result<()> {
         for index in start..end {
             let item = items.item(index);
             let record_end = self.data.pending.len() + self.data.file.record_bytes;
@@ -108,7 +108,7 @@ impl RunWriter {
         self.keys.as_mut().map_or(Ok(()), |keys| keys.write_if_long(&*self.storage))
     }
 
-    /// Makes the blocks durable; gives the run and the bytes that it took. Nothing is done for no blocks.
+    /// Makes the blocks durable; returns the run and its bytes on disk. Without blocks it writes nothing.
     pub(super) fn finish(self) -> Result<(BlockRun, u64)> {
         if self.run.blocks.is_empty() {
             return Ok((self.run, 0));
@@ -122,7 +122,7 @@ impl RunWriter {
     }
 }
 
-/// A file of level 0 and its keys, open.
+/// A file of level 0 and its file of keys, both open.
 #[derive(Debug)]
 struct OpenL0File {
     data: PageFile,
@@ -134,7 +134,7 @@ struct OpenL0File {
 /// All files of level 0.
 pub(super) struct L0Files {
     storage: Arc<dyn Storage>,
-    reader: Arc<Reader>,
+    reader: Arc<PageReader>,
     store_id: u128,
     lengths: Lengths,
     files: BTreeMap<u64, OpenL0File>,
@@ -149,7 +149,7 @@ impl std::fmt::Debug for L0Files {
 impl L0Files {
     pub(super) fn new(
         storage: Arc<dyn Storage>,
-        reader: Arc<Reader>,
+        reader: Arc<PageReader>,
         store_id: u128,
         lengths: Lengths,
     ) -> L0Files {
@@ -164,10 +164,10 @@ impl L0Files {
         OpenL0File { data, keys, pages: 0, key_pages: 0 }
     }
 
-    /// Opens what a catalog has.
+    /// Opens the files of a catalog.
     ///
     /// # Errors
-    /// `Corrupt` if a file is not there, or shorter than its runs.
+    /// `Corrupt` if a file is missing, or shorter than its runs.
     pub(super) fn open(&mut self, catalog: &SchedulerCatalog) -> Result<()> {
         for (number, state) in &catalog.files {
             let mut file = self.open_file(&state.meta);
@@ -190,7 +190,7 @@ impl L0Files {
         Ok(())
     }
 
-    /// Makes a file, and one for its keys if they are to lie beside.
+    /// Creates a file, and a file for its keys if `meta` has one.
     pub(super) fn create(&mut self, meta: &L0FileMeta) -> Result<()> {
         let file = self.open_file(meta);
         for one in std::iter::once(&file.data).chain(&file.keys) {
@@ -204,7 +204,7 @@ impl L0Files {
         Ok(())
     }
 
-    /// The file that is appended to, if it has room.
+    /// The file to append to, if it has room.
     pub(super) fn with_room(&self, file_bytes: u64) -> Option<u64> {
         let (number, file) = self.files.last_key_value()?;
         (PageFile::offset(file.pages) < file_bytes).then_some(*number)
@@ -227,7 +227,7 @@ impl L0Files {
         }
     }
 
-    /// The run is durable and an edit names it.
+    /// Records that the run is durable and an edit names it.
     pub(super) fn add(&mut self, run: &BlockRun) {
         let file = self.files.get_mut(&run.file).expect("runs are appended to files that are open");
         file.pages += run.blocks.len() as u64;
@@ -236,7 +236,7 @@ impl L0Files {
         }
     }
 
-    /// Closes the files that the catalog has no more; gives their names.
+    /// Closes the files that the catalog no longer has; returns their names.
     pub(super) fn take_dead(&mut self, catalog: &SchedulerCatalog) -> Vec<FileName> {
         let is_dead = |number: &u64| !catalog.files.contains_key(number);
         let dead: Vec<u64> = self.files.keys().copied().filter(is_dead).collect();
@@ -246,25 +246,25 @@ impl L0Files {
             .collect()
     }
 
-    /// Reads one item: one page.
+    /// Reads one item, by one page read.
     ///
     /// # Errors
-    /// `Corrupt` if the block is not what the catalog says.
+    /// `Corrupt` if the block does not match the catalog.
     pub(super) fn read_item<'b>(
         &self,
-        block: BlockAddress,
+        block: PageAddress,
         entry: BlockEntry,
         record: u16,
         buffer: &'b mut Buffer,
-    ) -> Result<Item<'b>> {
+    ) -> Result<MergeItem<'b>> {
         let file = &self.files[&block.file].data;
         self.reader.page(file, u64::from(block.page), buffer)?;
         check(file, block, entry, buffer.checksum(0))?;
         item_of(self.lengths, file, block, buffer.content(0), usize::from(record))
     }
 
-    /// Reads the live and wanted blocks of a file in the order of time, and gives each item of each block
-    /// with the block's entry and the number of the record.
+    /// Reads the wanted live blocks of a file, oldest first. Passes each item with the block's entry and the
+    /// record number to `each`.
     ///
     /// # Errors
     /// As [`L0Files::read_item`].
@@ -272,7 +272,7 @@ impl L0Files {
         &self,
         state: &L0FileState,
         is_wanted: impl Fn(BlockEntry) -> bool,
-        mut each: impl FnMut(BlockEntry, u16, Item<'_>),
+        mut each: impl FnMut(BlockEntry, u16, MergeItem<'_>),
     ) -> Result<()> {
         let mut buffer = Buffer::pages(SCAN_PAGES);
         let number = state.meta.number;
@@ -285,7 +285,7 @@ impl L0Files {
                 self.reader.fill(file, page as u64, live, &mut buffer)?;
             }
             for (index, entry) in state.entries[page..page + live].iter().enumerate() {
-                let block = BlockAddress { file: number, page: (page + index) as u32 };
+                let block = PageAddress { file: number, page: (page + index) as u32 };
                 check(file, block, *entry, buffer.checksum(index))?;
                 for record in 0..entry.count {
                     let content = buffer.content(index);
@@ -297,17 +297,17 @@ impl L0Files {
         Ok(())
     }
 
-    /// As [`L0Files::scan_file`] of all files.
+    /// Does the work of [`L0Files::scan_file`] for all files.
     pub(super) fn scan(
         &self,
         catalog: &SchedulerCatalog,
         is_wanted: impl Fn(BlockEntry) -> bool + Copy,
-        mut each: impl FnMut(BlockEntry, u16, Item<'_>),
+        mut each: impl FnMut(BlockEntry, u16, MergeItem<'_>),
     ) -> Result<()> {
         catalog.files.values().try_for_each(|state| self.scan_file(state, is_wanted, &mut each))
     }
 
-    /// As [`L0Files::scan_file`] of keys alone, from the file beside; `None` if there is none.
+    /// As [`L0Files::scan_file`] for keys alone, from the file of keys; `None` if there is no such file.
     pub(super) fn scan_keys(
         &self,
         state: &L0FileState,
@@ -340,7 +340,7 @@ impl L0Files {
                     self.reader.fill(keys, first_page + (at / a_page) as u64, count, &mut buffer)?;
                     buffer_end = at + count * a_page;
                 }
-                // Each read begins at a multiple of so many pages.
+                // Each read begins at a multiple of `SCAN_PAGES` pages.
                 let content = buffer.content(at / a_page % SCAN_PAGES);
                 if entry.partition > 0 {
                     each(*entry, record, &content[at % a_page * keys.record_bytes..][..keys.record_bytes]);
@@ -356,7 +356,7 @@ fn records_of(blocks: &[BlockEntry]) -> u64 {
     blocks.iter().map(|block| u64::from(block.count)).sum()
 }
 
-fn check(file: &PageFile, block: BlockAddress, entry: BlockEntry, found: u32) -> Result<()> {
+fn check(file: &PageFile, block: PageAddress, entry: BlockEntry, found: u32) -> Result<()> {
     if found == entry.checksum && usize::from(entry.count) <= file.records_a_page() {
         return Ok(());
     }
@@ -367,15 +367,15 @@ fn check(file: &PageFile, block: BlockAddress, entry: BlockEntry, found: u32) ->
 fn item_of<'b>(
     lengths: Lengths,
     file: &PageFile,
-    block: BlockAddress,
+    block: PageAddress,
     content: &'b [u8],
     record: usize,
-) -> Result<Item<'b>> {
+) -> Result<MergeItem<'b>> {
     let record = &content[record * file.record_bytes..][..file.record_bytes];
     let (key, rest) = record.split_at(lengths.key_bytes);
     match ItemKind::from_u8(rest[0]) {
-        Some(kind @ ItemKind::Put) => Ok(Item { key, kind, value: &rest[1..] }),
-        Some(kind @ ItemKind::Delete) => Ok(Item { key, kind, value: &[] }),
+        Some(kind @ ItemKind::Put) => Ok(MergeItem { key, kind, value: &rest[1..] }),
+        Some(kind @ ItemKind::Delete) => Ok(MergeItem { key, kind, value: &[] }),
         _ => {
             let offset = PageFile::offset(block.page.into());
             Err(Error::corrupt(file.name, offset, "an item's kind", 1, rest[0]))

@@ -1,24 +1,24 @@
 //! An edit of the scheduler's catalog, and its bytes in the manifest.
 //!
-//! It does not know whether an edit fits a catalog; see `catalog`.
+//! This module does not check whether an edit fits a catalog; `catalog` does.
 //!
 //! ```text
 //! type  name: meaning (little-endian; each list is a u32 count and its members)
 //! list  created: {u32 partition}
 //! list  compacted: {u32 partition, list of components, each a list of arrays as in `lab::metadata`}: its
 //!       level 0 is empty, its sub-tree has these
-//! list  files: {u64 number, u64 uid, u8 1 if keys lie beside, their u64 number and u64 uid or zeros}
+//! list  files: {u64 number, u64 uid, u8 1 if keys have a file, its u64 number and u64 uid or zeros}
 //! list  runs: {u64 file, u32 first page, u32 first page of keys, list of blocks, each {u32 partition or 0 if
 //!       the block is dead, u16 items, u32 checksum}}: blocks that were appended together
 //! list  dropped: {u32 partition}
 //! list  pins: {u32 partition, u64 oldest log that its flush buffer needs, or 0}
 //! list  log ends: {u64 log, u64 bytes}
 //! u64   scheduled log: the newest whose items went into flush buffers; 0: as before
-//! u32   next partition: ids below were given out; 0: as before
+//! u32   next partition: lower ids were allotted before; 0: as before
 //! ```
-//! Invariant: decoding never believes a count beyond the bytes at hand.
+//! Invariant: decoding never trusts a count beyond the bytes available.
 
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::lab::array::ArrayMeta;
 use crate::lab::memory::Lengths;
 use crate::lab::metadata::{get_array, put_array};
@@ -33,7 +33,7 @@ pub(super) struct L0FileMeta {
     pub(super) keys: Option<(u64, u64)>,
 }
 
-/// A block of level 0; its page follows from its place in the run.
+/// A block of level 0; its position in the run gives its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BlockEntry {
     /// 0 if the block is dead.
@@ -47,12 +47,12 @@ pub(super) struct BlockEntry {
 pub(super) struct BlockRun {
     pub(super) file: u64,
     pub(super) first_page: u32,
-    /// In the file of keys.
+    /// First page in the file of keys.
     pub(super) first_key_page: u32,
     pub(super) blocks: Vec<BlockEntry>,
 }
 
-/// See the module.
+/// An edit; see the module.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct SchedulerEdit {
     pub(super) created: Vec<u32>,
@@ -107,9 +107,9 @@ impl SchedulerEdit {
     }
 
     pub(super) fn decode(bytes: &[u8], lengths: Lengths) -> Decoded<SchedulerEdit> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let reader = &mut reader;
-        let arrays = |reader: &mut Reader<'_>| get_list(reader, |reader| get_array(reader, lengths));
+        let arrays = |reader: &mut ByteReader<'_>| get_list(reader, |reader| get_array(reader, lengths));
         let edit = SchedulerEdit {
             created: get_list(reader, |reader| reader.u32("a partition"))?,
             compacted: get_list(reader, |reader| {
@@ -144,8 +144,8 @@ fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut put: impl FnMut(&mut Vec<u8>, 
 }
 
 fn get_list<T>(
-    reader: &mut Reader<'_>,
-    mut get: impl FnMut(&mut Reader<'_>) -> Decoded<T>,
+    reader: &mut ByteReader<'_>,
+    mut get: impl FnMut(&mut ByteReader<'_>) -> Decoded<T>,
 ) -> Decoded<Vec<T>> {
     let mut list = Vec::new();
     for _ in 0..reader.u32("a list's length")? {
@@ -154,7 +154,7 @@ fn get_list<T>(
     Ok(list)
 }
 
-fn get_file(reader: &mut Reader<'_>) -> Decoded<L0FileMeta> {
+fn get_file(reader: &mut ByteReader<'_>) -> Decoded<L0FileMeta> {
     let (number, uid) = (reader.u64("a file's number")?, reader.u64("a file's uid")?);
     let has_keys = reader.u8("whether keys lie beside")?;
     let keys = (reader.u64("a file's number")?, reader.u64("a file's uid")?);
@@ -164,7 +164,7 @@ fn get_file(reader: &mut Reader<'_>) -> Decoded<L0FileMeta> {
     Ok(L0FileMeta { number, uid, keys: (has_keys == 1).then_some(keys) })
 }
 
-fn get_run(reader: &mut Reader<'_>) -> Decoded<BlockRun> {
+fn get_run(reader: &mut ByteReader<'_>) -> Decoded<BlockRun> {
     Ok(BlockRun {
         file: reader.u64("a file's number")?,
         first_page: reader.u32("a run's first page")?,
@@ -182,13 +182,13 @@ fn get_run(reader: &mut Reader<'_>) -> Decoded<BlockRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::knobs::Layout;
+    use crate::lab::knobs::ItemOrder;
 
     const LENGTHS: Lengths = Lengths { key_bytes: 2, value_bytes: 3 };
 
     fn sample() -> SchedulerEdit {
         let array = ArrayMeta {
-            layout: Layout::Sorted,
+            layout: ItemOrder::Sorted,
             count: 3,
             keys: (8, 77),
             values: None,
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// An edit comes back; every cut of it is an error, and so is a byte too many.
+    /// An edit decodes to itself; every cut of it is an error, and so is an extra byte.
     #[test]
     fn edits_come_back() {
         let bytes = sample().encode();
@@ -230,7 +230,7 @@ mod tests {
         assert!(SchedulerEdit::decode(&[&bytes[..], &[0]].concat(), LENGTHS).is_err());
     }
 
-    /// Any byte may be anything: the answer is an error or an edit, and no count is believed.
+    /// With any byte changed, decoding returns an error or an edit, and trusts no count.
     #[test]
     fn crafted_edits_are_errors_or_edits() {
         let good = sample().encode();

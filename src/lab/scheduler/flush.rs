@@ -1,16 +1,17 @@
-//! The way of items from the memtable to level 0 and from there into sub-trees (TridentKV, section 3.3).
+//! The path of items from the memtable to level 0 and on into sub-trees (TridentKV, section 3.3).
 //!
 //! Key mapping: the items of an immutable go to the write buffers of their partitions, one after another, and
 //! each write buffer is merged into the flush buffer. Block flushing: full blocks of all flush buffers are
-//! appended to one file of level 0 as one run; what fills no block stays, and its logs with it. Table
-//! compaction: a partition whose level 0 has enough datatables merges them into its sub-tree.
+//! appended to one file of level 0 as one run. The remaining items stay in the flush buffers, and their logs
+//! are kept. Table compaction: a partition whose level 0 has enough datatables merges them into its sub-tree.
 //!
-//! What was added to the paper: a limit on flush buffers in bytes, kept by part-filled blocks of the largest;
-//! a limit on the logs they pin, kept by part-filled blocks of the oldest; checksums and order of syncs.
+//! Added to the paper: a limit on flush buffers in bytes, kept by writing part-filled blocks of the largest;
+//! a limit on the logs they pin, kept by writing part-filled blocks of the oldest; checksums and the order of
+//! syncs.
 //!
-//! Invariants: 1. of one key, a flush buffer is newer than level 0, and a later block newer than an earlier
-//! one; 2. log, blocks and arrays are durable before the edit that counts on them, and what an edit frees is
-//! removed after it.
+//! Invariants: 1. of one key, the item in a flush buffer is newer than those in level 0, and a later block is
+//! newer than an earlier one; 2. log, blocks and arrays are durable before an edit that refers to them, and
+//! files freed by an edit are removed after it.
 
 use std::collections::BTreeMap;
 
@@ -26,15 +27,15 @@ use crate::base::id::{FileKind, FileName, ItemKind};
 use crate::base::sync::Arc;
 use crate::lab::array::ArrayMeta;
 use crate::lab::cascade::{Cascade, Component};
-use crate::lab::memory::Items;
+use crate::lab::memory::ItemList;
 use crate::lab::pages::{metadata_name, temporary};
-use crate::merge::Item;
+use crate::merge::MergeItem;
 
 /// Tag of frames of the manifest.
 pub(super) const MANIFEST_TAG: u8 = 4;
-/// A manifest is written anew when it is longer, and four times as long as it was when it was new.
+/// A manifest is rewritten when it is longer than this and four times as long as at its last rewrite.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
-/// Items of a write buffer. A longer immutable of one partition is merged in pieces, in the order of keys.
+/// Items of a write buffer. A larger set of items of one partition is merged in pieces, in key order.
 const WRITE_BUFFER_ITEMS: usize = 256;
 
 pub(super) fn log_name(number: u64) -> FileName {
@@ -42,10 +43,10 @@ pub(super) fn log_name(number: u64) -> FileName {
 }
 
 impl PartitionScheduler {
-    /// Makes the memtable an immutable and schedules it, and merges what is due.
+    /// Turns the memtable into an immutable and schedules it, and merges every level 0 that is full.
     ///
     /// # Errors
-    /// What the device said; the scheduler is of no use then.
+    /// The error of the device; every later call fails.
     pub fn schedule(&mut self) -> Result<()> {
         self.writing(|one| {
             if !one.memtable.items.is_empty() {
@@ -60,7 +61,7 @@ impl PartitionScheduler {
         })
     }
 
-    /// Key mapping and block flushing; also of an empty memtable, if only limits are to be kept.
+    /// Key mapping and block flushing. An empty memtable is allowed, when only the limits must be kept.
     pub(super) fn schedule_memtable(&mut self) -> Result<()> {
         self.sync_log()?;
         let (log, log_end) = (self.log.0, self.log.1.bytes());
@@ -93,7 +94,7 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// The file of level 0 to append to; a new one is in the edit.
+    /// The file of level 0 to append to. A new file is added to the edit.
     fn file_with_room(&mut self, edit: &mut SchedulerEdit) -> Result<u64> {
         if let Some(file) = self.l0.with_room(self.options.file_bytes) {
             return Ok(file);
@@ -109,7 +110,7 @@ impl PartitionScheduler {
     fn map_keys(&mut self, run: &mut RunWriter) -> Result<()> {
         let memtable = std::mem::take(&mut self.memtable);
         let lengths = self.options.lengths();
-        let (mut partition, mut write_buffer) = (0, Items::new(lengths));
+        let (mut partition, mut write_buffer) = (0, ItemList::new(lengths));
         for (key, value) in memtable.items {
             let (owner, key) = SharedMemtable::split(&key);
             if owner != partition || write_buffer.len() == WRITE_BUFFER_ITEMS {
@@ -118,12 +119,12 @@ impl PartitionScheduler {
                 partition = owner;
             }
             let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
-            write_buffer.push(Item { key, kind, value: value.as_deref().unwrap_or_default() });
+            write_buffer.push(MergeItem { key, kind, value: value.as_deref().unwrap_or_default() });
         }
         self.merge_write_buffer(partition, &write_buffer, memtable.first_log, run)
     }
 
-    fn merge_write_buffer(&mut self, id: u32, items: &Items, log: u64, run: &mut RunWriter) -> Result<()> {
+    fn merge_write_buffer(&mut self, id: u32, items: &ItemList, log: u64, run: &mut RunWriter) -> Result<()> {
         if items.len() == 0 {
             return Ok(());
         }
@@ -141,7 +142,7 @@ impl PartitionScheduler {
         self.keep_memory_limit(run)
     }
 
-    /// Takes the first `count` items of a flush buffer to level 0.
+    /// Moves the first `count` items of a flush buffer to level 0.
     fn cut_blocks(&mut self, id: u32, count: usize, run: &mut RunWriter) -> Result<()> {
         let tree = self.trees.get_mut(&id).expect("a partition with a flush buffer");
         let before = tree.buffer.bytes();
@@ -163,7 +164,7 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// Writes part-filled blocks, of the largest flush buffers first, until the others are within the limit.
+    /// Writes part-filled blocks of the largest flush buffers until the rest is within the memory limit.
     fn keep_memory_limit(&mut self, run: &mut RunWriter) -> Result<()> {
         while self.leftover_bytes > self.options.leftover_bytes_max() {
             let (_, id) = *self.leftovers.last().expect("bytes are those of some buffer");
@@ -174,8 +175,8 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// Writes part-filled blocks of the oldest leftovers until their logs are within the limit, if there is
-    /// one.
+    /// Writes part-filled blocks of the oldest leftovers until the logs they pin are within the limit, if
+    /// there is one.
     fn keep_log_limit(&mut self, run: &mut RunWriter) -> Result<()> {
         if self.options.log_bytes_max == 0 {
             return Ok(());
@@ -193,7 +194,7 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// A flush buffer had `before` bytes and has `after`.
+    /// Updates the totals after a flush buffer changed from `before` to `after` bytes.
     pub(super) fn count_leftover(&mut self, id: u32, before: u64, after: u64) {
         self.leftovers.remove(&(before, id));
         if after > 0 {
@@ -233,21 +234,22 @@ impl PartitionScheduler {
             self.counts.compactions += 1;
         }
         dead.retain(|file| !live.contains(file));
-        // Under either name; one that is not there is no error.
+        // Removes each file under both names; a missing file is no error.
         self.remove_dead(dead.into_iter().flat_map(|file| [file, temporary(file)]).collect())
     }
 
-    /// The components of a sub-tree that has taken in its level 0; files that were made are in `made`.
+    /// Merges level 0 of a partition into its sub-tree; returns the new components. New files are added to
+    /// `made`.
     fn compact(&mut self, id: u32, made: &mut Vec<FileName>) -> Result<Vec<Component>> {
         let mut newest: BTreeMap<Box<[u8]>, Option<Box<[u8]>>> = BTreeMap::new();
         let is_own = |entry: BlockEntry| entry.partition == id;
         self.l0.scan(&self.catalog, is_own, |_, _, item| {
             newest.insert(item.key.into(), (item.kind == ItemKind::Put).then(|| item.value.into()));
         })?;
-        let mut items = Items::with_capacity(self.options.lengths(), newest.len());
+        let mut items = ItemList::with_capacity(self.options.lengths(), newest.len());
         for (key, value) in &newest {
             let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
-            items.push(Item { key, kind, value: value.as_deref().unwrap_or_default() });
+            items.push(MergeItem { key, kind, value: value.as_deref().unwrap_or_default() });
         }
         let mut components = self.trees[&id].components.clone();
         let random = Arc::clone(&self.env.0.random);
@@ -266,18 +268,18 @@ impl PartitionScheduler {
         Ok(components)
     }
 
-    /// Number and uid of a file to make.
+    /// Number and uid of a new file.
     pub(super) fn new_file(&mut self) -> (u64, u64) {
         self.next_number += 1;
         (self.next_number - 1, self.env.0.random.u64())
     }
 
-    /// Begins a log. Its first frame is the newest log that was scheduled before.
+    /// Begins a log. Its first frame has the number of the newest log scheduled before.
     pub(super) fn new_log(&mut self) -> Result<(u64, Journal)> {
         let (number, uid) = self.new_file();
         let storage = Arc::clone(&self.env.0.storage);
         let mut log = Journal::create(storage, log_name(number), LOG_TAG, (self.store_id, uid))?;
-        // A manifest that lost the edit of the log before is told by it.
+        // The number shows whether the manifest lost the edit of the log before.
         log.append(&[&self.catalog.scheduled_log.to_le_bytes()])?;
         Ok((number, log))
     }
@@ -286,7 +288,7 @@ impl PartitionScheduler {
         self.log.1.sync()
     }
 
-    /// Changes the catalog, durably.
+    /// Applies an edit to the catalog, durably.
     pub(super) fn edit(&mut self, edit: SchedulerEdit) -> Result<()> {
         let manifest = &mut self.manifest.1;
         let before = manifest.bytes();
@@ -301,7 +303,7 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// Writes the whole catalog as a new manifest, which takes the place of the one before.
+    /// Writes the whole catalog as a new manifest, which replaces the old one.
     pub(super) fn write_manifest(&mut self) -> Result<()> {
         let (number, uid) = self.new_file();
         let manifest = new_manifest(self, number, uid)?;
@@ -311,7 +313,7 @@ impl PartitionScheduler {
         old.map_or(Ok(()), |old| self.env.0.storage.remove(old))
     }
 
-    /// Removes logs and files of level 0 that the catalog needs no more, and `files`.
+    /// Removes `files`, and the logs and files of level 0 that the catalog no longer needs.
     pub(super) fn remove_dead(&mut self, mut files: Vec<FileName>) -> Result<()> {
         files.extend(self.l0.take_dead(&self.catalog));
         let first = self.catalog.first_log();
@@ -325,14 +327,14 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// Bytes of logs that flush buffers alone need.
+    /// Bytes of the logs that only flush buffers need.
     pub(super) fn pinned_log_bytes(&self) -> u64 {
         let scheduled = ..=self.catalog.scheduled_log;
         self.old_logs.range(scheduled).map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Writes a manifest: what is fixed, and the whole catalog.
+/// Writes a manifest: the fixed lengths, and the whole catalog.
 pub(super) fn new_manifest(one: &PartitionScheduler, number: u64, uid: u64) -> Result<Journal> {
     let (name, storage) = (metadata_name(number), Arc::clone(&one.env.0.storage));
     let mut manifest = Journal::create(storage, temporary(name), MANIFEST_TAG, (one.store_id, uid))?;

@@ -1,17 +1,17 @@
-//! A file that is appended to: the scheduler's log and its manifest are such files.
+//! An append-only file of frames: the scheduler's log and its manifest are such files.
 //!
-//! It does not know what a frame's body means.
+//! This module does not know the meaning of a frame's body.
 //!
 //! ```text
 //! offset size type  name: meaning (little-endian)
 //! 0      4096       header (format::header, kind lab)
-//! 4096              frames, one behind the other:
-//! +0     4    u32   length of the body, in bytes; 0 is no frame
+//! 4096              frames, one after another:
+//! +0     4    u32   length of the body, in bytes; never 0
 //! +4     4    u32   checksum: of the length and the body under (the file's uid, the frame's offset, a tag)
 //! +8                body
 //! ```
-//! Invariants: 1. reading ends at the first frame that is not whole; 2. a file is appended to by the process
-//! that made it only, so that no frame of before a crash lies behind one of after it.
+//! Invariants: 1. reading ends at the first incomplete frame; 2. only the process that made a file appends to
+//! it, so that no frame from before a crash follows one from after it.
 
 use crate::base::checksum::Context;
 use crate::base::error::Result;
@@ -22,10 +22,10 @@ use crate::io::storage::{Storage, read_whole};
 
 /// Bytes before a frame's body.
 const FRAME_BYTES: usize = 8;
-/// Bytes that are kept back until they are written together.
+/// Bytes that collect before a write.
 const PENDING_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// A journal open for appends; see the module.
 pub(super) struct Journal {
     storage: Arc<dyn Storage>,
     file: FileName,
@@ -66,7 +66,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Stands for a file until the first one is made, and is never appended to.
+    /// A placeholder until the first file is made; nothing is appended to it.
     pub(super) fn none(storage: Arc<dyn Storage>) -> Journal {
         let file = FileName::LOCK;
         let pending = Vec::new();
@@ -82,12 +82,12 @@ impl Journal {
         }
     }
 
-    /// Length of the file when everything is written.
+    /// Length of the file once all pending bytes are written.
     pub(super) fn bytes(&self) -> u64 {
         self.written_bytes + self.pending.len() as u64
     }
 
-    /// The file has this name from now on.
+    /// Renames the file.
     pub(super) fn rename(&mut self, file: FileName) -> Result<()> {
         self.storage.rename(self.file, file)?;
         self.file = file;
@@ -114,7 +114,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes everything durable that was appended, and the file's name.
+    /// Makes all appended frames and the file's name durable.
     pub(super) fn sync(&mut self) -> Result<()> {
         if !self.pending.is_empty() {
             self.write()?;
@@ -131,8 +131,8 @@ impl Journal {
     }
 }
 
-/// What a file has.
-pub(super) struct Frames {
+/// The frames of a file.
+pub(super) struct JournalFrames {
     pub(super) header: FileHeader,
     tag: u8,
     bytes: Vec<u8>,
@@ -140,12 +140,12 @@ pub(super) struct Frames {
     bodies: Vec<(usize, usize)>,
 }
 
-impl Frames {
+impl JournalFrames {
     /// Reads a file up to its last whole frame.
     ///
     /// # Errors
     /// `Corrupt` if the header is not whole.
-    pub(super) fn read(storage: &dyn Storage, file: FileName, tag: u8) -> Result<Frames> {
+    pub(super) fn read(storage: &dyn Storage, file: FileName, tag: u8) -> Result<JournalFrames> {
         let bytes = read_whole(storage, file, storage.length(file)?.unwrap_or(0))?;
         let header = FileHeader::decode(file, &bytes, FileKind::Lab)?;
         let mut bodies = Vec::new();
@@ -154,7 +154,7 @@ impl Frames {
             bodies.push((at + FRAME_BYTES, end));
             at = end;
         }
-        Ok(Frames { header, tag, bytes, bodies })
+        Ok(JournalFrames { header, tag, bytes, bodies })
     }
 
     /// Bodies with their offsets.
@@ -162,8 +162,8 @@ impl Frames {
         self.bodies.iter().map(|(start, end)| (*start as u64, &self.bytes[*start..*end]))
     }
 
-    /// Whether a whole frame lies behind the end, at any offset: then something before it was damaged, where
-    /// each frame was durable before the next.
+    /// Whether a whole frame follows the end, at any offset. If each frame was durable before the next, such
+    /// a frame shows damage before it.
     pub(super) fn has_frame_behind(&self) -> bool {
         let end = self.end() as usize;
         (end + 1..self.bytes.len())
@@ -176,7 +176,7 @@ impl Frames {
     }
 }
 
-/// The end of the frame at `at`, if it is whole.
+/// The end of the frame at `at`, if the frame is whole.
 fn whole_frame(bytes: &[u8], at: usize, uid: u64, tag: u8) -> Option<usize> {
     let word = |at: usize| bytes.get(at..)?.first_chunk().map(|word| u32::from_le_bytes(*word));
     let length = word(at)? as usize;
@@ -192,7 +192,7 @@ mod tests {
     use crate::io::sim::SimDisk;
     use crate::lab::pages::array_name;
 
-    /// Frames come back; a file that is cut at any byte, or has any bit flipped, ends before that frame.
+    /// Frames read back; a file cut at any byte, or with any bit flipped, ends before that frame.
     #[test]
     fn torn_frames_end_the_file() {
         let disk = SimDisk::new(1);
@@ -208,11 +208,15 @@ mod tests {
         journal.sync().expect("room");
         let good = disk.contents(file).expect("it is there");
         let read = || {
-            let frames = Frames::read(&*disk, file, 9).expect("a whole header");
+            let frames = JournalFrames::read(&*disk, file, 9).expect("a whole header");
             (frames.bodies().count(), frames.end() as usize)
         };
         assert_eq!(read(), (6, good.len()));
-        assert_eq!(Frames::read(&*disk, file, 8).expect("a whole header").bodies().count(), 0, "another tag");
+        assert_eq!(
+            JournalFrames::read(&*disk, file, 8).expect("a whole header").bodies().count(),
+            0,
+            "another tag"
+        );
         for at in PAGE_BYTES..good.len() {
             let whole = ends.iter().filter(|end| **end <= at).count();
             let expected = (whole, if whole == 0 { PAGE_BYTES } else { ends[whole - 1] });
@@ -228,10 +232,10 @@ mod tests {
         for (bytes, is_behind) in [(&flipped[..], true), (&flipped[..ends[4] + 9], false), (&good[..], false)]
         {
             disk.set_contents(file, Some(bytes));
-            let frames = Frames::read(&*disk, file, 9).expect("a whole header");
+            let frames = JournalFrames::read(&*disk, file, 9).expect("a whole header");
             assert_eq!(frames.has_frame_behind(), is_behind);
         }
         disk.set_contents(file, Some(&good[..PAGE_BYTES - 1]));
-        assert!(Frames::read(&*disk, file, 9).is_err());
+        assert!(JournalFrames::read(&*disk, file, 9).is_err());
     }
 }

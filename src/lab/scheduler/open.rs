@@ -1,12 +1,12 @@
 //! Opening a partition scheduler: manifest, files of level 0, their index, arrays, logs.
 //!
-//! The newest manifest says what there is. The index of level 0 is read from the keys beside the blocks, or
-//! made from a scan of all blocks. Logs give the flush buffers and the memtable back: of the logs that were
-//! scheduled, those items that a partition's flush buffer may have had; of later ones all. The tail of level
-//! 0 behind the last run is left out, and so is the tail of the last log behind its last whole frame.
+//! The newest manifest has the catalog. The index of level 0 is read from the files of keys, or built by a
+//! scan of all blocks. Logs restore the flush buffers and the memtable. Of scheduled logs, an opening takes
+//! the items that a partition's flush buffer may have had; of later logs all. The tail of level 0 behind the
+//! last run is ignored, and so is the tail of the last log behind its last whole frame.
 //!
-//! Invariants: 1. every log but the newest has its end in the catalog, and is whole up to it; 2. after an
-//! opening there is no file that the catalog does not need.
+//! Invariants: 1. every log except the newest has its end in the catalog, and is whole up to it; 2. after an
+//! opening the directory has only files that the catalog needs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::datatable::L0Files;
 use super::edit::SchedulerEdit;
 use super::flush::{MANIFEST_TAG, log_name};
 use super::index::{L0Entry, L0Index, L0Slot};
-use super::journal::{Frames, Journal};
+use super::journal::{Journal, JournalFrames};
 use super::options::{L0IndexKind, PartitionSchedulerOptions};
 use super::store::{LOG, LOG_TAG, PartitionScheduler, SchedulerCounts, SharedMemtable, SubTree};
 use crate::base::codec;
@@ -26,20 +26,21 @@ use crate::base::sync::{Arc, Ordering};
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::storage::LockMode;
-use crate::lab::array::{Array, Shape};
+use crate::lab::array::{Array, ArrayShape};
 use crate::lab::cascade::Component;
 use crate::lab::knobs::{Knob, Knobs, Preset};
-use crate::lab::memory::{Items, Lengths};
-use crate::lab::pages::{Reader, array_name, is_array, metadata_name, metadata_number, plain_number};
+use crate::lab::memory::{ItemList, Lengths};
+use crate::lab::pages::{PageReader, array_name, is_array, metadata_name, metadata_number, plain_number};
 use crate::lab::store::{HeldEnv, files_of};
-use crate::merge::Item;
+use crate::merge::MergeItem;
 
-/// Files that are kept open.
+/// Limit of open files.
 const OPEN_FILES_MAX: usize = 512;
-/// Of a new directory's first file. The lab takes number 1 for a record that was not finished.
+/// Number of a new directory's first file. The lab takes a damaged record of number 1 for an unfinished first
+/// save.
 const FIRST_NUMBER: u64 = 2;
 
-/// What the newest manifest says.
+/// The contents of the newest manifest.
 struct Loaded {
     file: FileName,
     store_id: u128,
@@ -48,11 +49,12 @@ struct Loaded {
 }
 
 impl PartitionScheduler {
-    /// Opens the scheduler in the directory, or makes it.
+    /// Opens the scheduler in the directory, or creates it.
     ///
     /// # Errors
-    /// `Invalid` if an option is out of its range, `Mismatch` if a length was another, `Locked` if it is
-    /// open, `Foreign` if the directory holds something else, `Corrupt` if a file is damaged.
+    /// `Invalid` if an option is out of its range, `Mismatch` if a length differs from the stored one,
+    /// `Locked` if it is open already, `Foreign` if the directory has other files, `Corrupt` if a file is
+    /// damaged.
     pub fn open(directory: &Path, options: &PartitionSchedulerOptions) -> Result<PartitionScheduler> {
         let files = FileUse::new(DirectIo::WhereSupported, OPEN_FILES_MAX, ReadWith::Plain);
         PartitionScheduler::open_in(Env::os(directory, files)?, options)
@@ -99,9 +101,9 @@ impl PartitionScheduler {
             None => (None, u128::from(random()) << 64 | u128::from(random()), SchedulerCatalog::default()),
         };
         let storage = Arc::clone(&env.0.storage);
-        let reader = Arc::new(Reader::new(Arc::clone(&storage), 0));
+        let reader = Arc::new(PageReader::new(Arc::clone(&storage), 0));
         let knobs = knobs(options)?;
-        let shape = Shape {
+        let shape = ArrayShape {
             lengths: options.lengths(),
             layout: knobs.layout(),
             columns: false,
@@ -112,7 +114,7 @@ impl PartitionScheduler {
         next_number = next_number.max(FIRST_NUMBER);
         let mut l0 = L0Files::new(Arc::clone(&storage), Arc::clone(&reader), store_id, options.lengths());
         l0.open(&catalog)?;
-        // Both are made when everything is read.
+        // `begin` creates the manifest and the log once all files are read.
         let none = || Journal::none(Arc::clone(&storage));
         Ok(PartitionScheduler {
             manifest: (old_manifest, none()),
@@ -154,7 +156,7 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// The index of level 0, file by file in the order of time.
+    /// Builds the index of level 0, file by file, oldest first.
     fn read_index(&mut self) -> Result<()> {
         let trees = &mut self.trees;
         let mut slots: BTreeMap<u32, Vec<L0Entry>> = BTreeMap::new();
@@ -189,7 +191,7 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// Reads the logs that are needed; gives the end of the newest, if it has items.
+    /// Replays the logs that are needed; returns the end of the newest, if it has items.
     fn replay(&mut self, files: &[FileName]) -> Result<Vec<(u64, u64)>> {
         let first = self.catalog.first_log();
         let logs = files.iter().map(|file| file.number).filter(|number| number & !(LOG - 1) == LOG);
@@ -202,9 +204,9 @@ impl PartitionScheduler {
         let mut new_ends = Vec::new();
         for log in logs {
             let (file, known_end) = (log_name(log), self.catalog.log_ends.get(&log).copied());
-            let frames = match Frames::read(&*self.env.0.storage, file, LOG_TAG) {
+            let frames = match JournalFrames::read(&*self.env.0.storage, file, LOG_TAG) {
                 Ok(frames) => frames,
-                // The newest may not have got its header.
+                // The newest log may lack a whole header after a crash.
                 Err(Error::Corrupt(_)) if known_end.is_none() => continue,
                 Err(error) => return Err(error),
             };
@@ -225,7 +227,7 @@ impl PartitionScheduler {
             self.replay_log(log, &frames)?;
             self.old_logs.insert(log, end);
             if known_end.is_none() {
-                // What was read may not be durable yet, and is counted on from now on.
+                // These frames may not be durable yet, and the catalog refers to them from here on.
                 self.env.0.storage.sync(file)?;
                 new_ends.push((log, end));
             }
@@ -233,10 +235,10 @@ impl PartitionScheduler {
         Ok(new_ends)
     }
 
-    /// The manifest must have the edit that scheduled the log before.
+    /// Checks that the manifest has the edit that scheduled the log before.
     fn check_first_frame(&self, file: FileName, body: &[u8]) -> Result<()> {
         let malformed = |bad| Error::malformed(file, 4096, bad);
-        let scheduled = codec::Reader::new(body).u64("the log scheduled before").map_err(malformed)?;
+        let scheduled = codec::ByteReader::new(body).u64("the log scheduled before").map_err(malformed)?;
         if scheduled > self.catalog.scheduled_log {
             let found = self.catalog.scheduled_log;
             return Err(Error::corrupt(file, 4096, "the newest log in the manifest", scheduled, found));
@@ -244,14 +246,14 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    fn replay_log(&mut self, log: u64, frames: &Frames) -> Result<()> {
+    fn replay_log(&mut self, log: u64, frames: &JournalFrames) -> Result<()> {
         let lengths = self.options.lengths();
         let is_scheduled = log <= self.catalog.scheduled_log;
-        let mut leftovers: BTreeMap<u32, BTreeMap<&[u8], Item<'_>>> = BTreeMap::new();
+        let mut leftovers: BTreeMap<u32, BTreeMap<&[u8], MergeItem<'_>>> = BTreeMap::new();
         for (offset, body) in frames.bodies().skip(1) {
             let (partition, item) =
                 decode_item(body, lengths).map_err(|bad| Error::malformed(log_name(log), offset, bad))?;
-            // Items of partitions that were dropped are passed over.
+            // Items of dropped partitions are skipped.
             let Some(meta) = self.catalog.partitions.get(&partition) else { continue };
             if !is_scheduled {
                 if self.memtable.items.is_empty() {
@@ -266,7 +268,7 @@ impl PartitionScheduler {
             self.counts.replayed_items += 1;
         }
         for (partition, newest) in leftovers {
-            let mut items = Items::with_capacity(lengths, newest.len());
+            let mut items = ItemList::with_capacity(lengths, newest.len());
             newest.into_values().for_each(|item| items.push(item));
             let tree = self.trees.get_mut(&partition).expect("every partition has a tree");
             let before = tree.buffer.bytes();
@@ -277,7 +279,7 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// Writes a manifest and a log of its own, removes what is not needed, and keeps the limits.
+    /// Writes a new manifest and begins a new log, removes files without use, and keeps the limits.
     fn begin(&mut self, log_ends: Vec<(u64, u64)>, files: Vec<FileName>) -> Result<()> {
         let edit = SchedulerEdit { log_ends, ..SchedulerEdit::default() };
         self.catalog.apply(edit).expect("ends of logs fit every catalog");
@@ -299,7 +301,8 @@ impl PartitionScheduler {
     }
 }
 
-/// The knobs of sub-trees: levels of one sorted array each, the first ten times a full level 0.
+/// The knobs of sub-trees: levels of one sorted array each; the first has ten times the items of a full level
+/// 0.
 fn knobs(options: &PartitionSchedulerOptions) -> Result<Knobs> {
     let mut knobs = Preset::LemurLeveling.knobs();
     let l0_items = (options.l0_blocks() * options.block_items() as u64).clamp(1, 1 << 24);
@@ -319,15 +322,15 @@ fn knobs(options: &PartitionSchedulerOptions) -> Result<Knobs> {
 }
 
 fn load(env: &Env, file: FileName) -> Result<Loaded> {
-    let frames = Frames::read(&*env.storage, file, MANIFEST_TAG)?;
+    let frames = JournalFrames::read(&*env.storage, file, MANIFEST_TAG)?;
     let mut bodies = frames.bodies();
-    // The first two were durable before the file had its name, and each before the next.
+    // Two frames are durable before the file gets its name, and each later frame before the next.
     if frames.bodies().count() < 2 || frames.has_frame_behind() {
         return Err(Error::corrupt(file, frames.end(), "a frame of the manifest", "whole", "damaged"));
     }
     let (offset, fixed) = bodies.next().expect("there are two");
     let malformed = |offset: u64| move |bad: codec::Malformed| Error::malformed(file, offset, bad);
-    let mut reader = codec::Reader::new(fixed);
+    let mut reader = codec::ByteReader::new(fixed);
     let key_bytes = usize::from(reader.u16("the length of keys").map_err(malformed(offset))?);
     let value_bytes = usize::from(reader.u16("the length of values").map_err(malformed(offset))?);
     let lengths = Lengths { key_bytes, value_bytes };
@@ -340,7 +343,7 @@ fn load(env: &Env, file: FileName) -> Result<Loaded> {
     Ok(Loaded { file, store_id: frames.header.store_id, lengths, catalog })
 }
 
-/// Lengths are as they were.
+/// Checks that the lengths are the stored ones.
 fn fits(stored: Lengths, options: &PartitionSchedulerOptions) -> Result<()> {
     for (name, stored, given) in [
         ("key_bytes", stored.key_bytes, options.key_bytes),
@@ -354,8 +357,8 @@ fn fits(stored: Lengths, options: &PartitionSchedulerOptions) -> Result<()> {
 }
 
 /// An item of a log: {u32 partition, u8 kind, key, value}.
-fn decode_item(body: &[u8], lengths: Lengths) -> std::result::Result<(u32, Item<'_>), codec::Malformed> {
-    let mut reader = codec::Reader::new(body);
+fn decode_item(body: &[u8], lengths: Lengths) -> std::result::Result<(u32, MergeItem<'_>), codec::Malformed> {
+    let mut reader = codec::ByteReader::new(body);
     let partition = reader.u32("an item's partition")?;
     let byte = reader.u8("an item's kind")?;
     let key = reader.bytes(lengths.key_bytes, "an item's key")?;
@@ -368,5 +371,5 @@ fn decode_item(body: &[u8], lengths: Lengths) -> std::result::Result<(u32, Item<
     if reader.remaining() > 0 {
         return Err(reader.malformed("the end of an item", 0, reader.remaining() as u64));
     }
-    Ok((partition, Item { key, kind, value }))
+    Ok((partition, MergeItem { key, kind, value }))
 }

@@ -1,7 +1,7 @@
-//! What a partition scheduler is opened with.
+//! The options of a partition scheduler.
 //!
-//! Plain values. Lengths are fixed when the scheduler's directory is made; the rest may change from one
-//! opening to the next.
+//! Plain values. Lengths are fixed when the scheduler's directory is created; the other options may change at
+//! each opening.
 
 use crate::base::error::{Error, Result};
 use crate::lab::memory::Lengths;
@@ -11,9 +11,9 @@ use crate::lab::pages::CONTENT_BYTES;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum L0IndexKind {
-    /// In memory only: opening reads every block of level 0 and makes it anew.
+    /// In memory only: an opening reads every block of level 0 and rebuilds the index.
     Memory,
-    /// The keys of each block are written beside it, and opening reads these.
+    /// The keys of each block are also written to a file of keys, and an opening reads that file.
     Persistent,
 }
 
@@ -31,18 +31,19 @@ pub struct PartitionSchedulerOptions {
     pub key_bytes: usize,
     /// Length of every value, in bytes, 0 to 2048.
     pub value_bytes: usize,
-    /// Keys and values in the memtable before it becomes an immutable and is scheduled.
+    /// Bytes of keys and values in the memtable before it becomes an immutable and is scheduled.
     pub memtable_bytes: u64,
     /// Blocks of a datatable.
     pub datatable_blocks: u64,
-    /// Datatables of a partition's level 0 that are merged into its sub-tree.
+    /// Datatables in a partition's level 0 that trigger a merge into its sub-tree.
     pub l0_datatables: u64,
-    /// Limit on all flush buffers, in percent of `memtable_bytes`. Above it part-filled blocks are written.
+    /// Limit on all flush buffers, in percent of `memtable_bytes`. Above it the scheduler writes part-filled
+    /// blocks.
     pub leftover_percent: u64,
     /// Limit on the bytes of logs that flush buffers pin; 0: none, as in the paper. Above it the partition
     /// with the oldest leftovers writes a part-filled block.
     pub log_bytes_max: u64,
-    /// Length of a file of level 0 after which the next one is begun.
+    /// Length of a file of level 0, in bytes, after which a new file begins.
     pub file_bytes: u64,
     /// How the index of level 0 survives a restart.
     pub l0_index: L0IndexKind,
@@ -83,7 +84,7 @@ impl PartitionSchedulerOptions {
         self.memtable_bytes.saturating_mul(self.leftover_percent) / 100
     }
 
-    /// Blocks of level 0 of a partition at which they are merged into its sub-tree.
+    /// Blocks in a partition's level 0 that trigger a merge into its sub-tree.
     pub(super) fn l0_blocks(&self) -> u64 {
         self.datatable_blocks.saturating_mul(self.l0_datatables)
     }

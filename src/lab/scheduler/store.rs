@@ -1,9 +1,9 @@
-//! The face of the partition scheduler: partitions, writes, reads, statistics.
+//! The public interface of the partition scheduler: partitions, writes, reads, statistics.
 //!
-//! It holds the parts together. An opening is in `open`, the way from a memtable to level 0 and on in
-//! `flush`. One thread at a time uses it.
+//! It connects the parts. `open` has the opening, and `flush` the path from the memtable to level 0 and the
+//! sub-trees. One thread at a time may use it.
 //!
-//! Invariant: after a failure to write nothing is read or written until the next opening, since memory and
+//! Invariant: after a failed write every read and write is refused until the next opening, since memory and
 //! disk may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,13 +18,13 @@ use super::options::PartitionSchedulerOptions;
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, ItemKind};
 use crate::base::sync::{Arc, Ordering};
-use crate::lab::array::{ArrayStream, Searched, Shape, Want};
-use crate::lab::cascade::{Component, MergeCounts};
+use crate::lab::array::{ArrayShape, ArrayStream, Searched, Want};
+use crate::lab::cascade::{CascadeCounts, Component};
 use crate::lab::knobs::{Knobs, invalid};
 use crate::lab::memory::Lengths;
-use crate::lab::pages::{Buffer, Reader};
+use crate::lab::pages::{Buffer, PageReader};
 use crate::lab::store::HeldEnv;
-use crate::merge::{Item, Source};
+use crate::merge::{MergeItem, MergeSource};
 
 /// Tag of frames of the log.
 pub(super) const LOG_TAG: u8 = 3;
@@ -33,13 +33,13 @@ pub(super) const LOG: u64 = 1 << 61;
 /// Bytes of a memtable's item beside its key and value: its partition and kind.
 const MEMTABLE_OVERHEAD_BYTES: u64 = 5;
 
-/// What is in memory of a partition.
+/// The state of a partition in memory.
 #[derive(Debug)]
 pub(super) struct SubTree {
     pub(super) buffer: FlushBuffer,
     pub(super) index: L0Index,
     pub(super) components: Vec<Component>,
-    /// Blocks of its level 0, those of a run that is being written included.
+    /// Blocks of its level 0, including those of the current run.
     pub(super) l0_blocks: u32,
 }
 
@@ -49,7 +49,7 @@ impl SubTree {
         SubTree { buffer, index, components: Vec::new(), l0_blocks: 0 }
     }
 
-    /// Files of its arrays.
+    /// Names of the files of its arrays.
     pub(super) fn files(&self) -> Vec<FileName> {
         files_of_components(&self.components)
     }
@@ -60,13 +60,13 @@ pub(super) fn files_of_components(components: &[Component]) -> Vec<FileName> {
     arrays.flat_map(|array| array.files_named().map(|file| file.name)).collect()
 }
 
-/// The items that were written last, of all partitions.
+/// The memtable: the last written items of all partitions.
 #[derive(Default, Debug)]
 pub(super) struct SharedMemtable {
-    /// By partition, big-endian, and key; a deletion has no value.
+    /// Sorted by partition, big-endian, and key; a deletion has no value.
     pub(super) items: BTreeMap<Vec<u8>, Option<Box<[u8]>>>,
     pub(super) bytes: u64,
-    /// The oldest log that has one of them.
+    /// The oldest log with an item of the memtable.
     pub(super) first_log: u64,
 }
 
@@ -81,7 +81,7 @@ impl SharedMemtable {
         (u32::from_be_bytes(*partition), key)
     }
 
-    pub(super) fn put(&mut self, partition: u32, item: Item<'_>) {
+    pub(super) fn put(&mut self, partition: u32, item: MergeItem<'_>) {
         let value = (item.kind == ItemKind::Put).then(|| item.value.into());
         let value_bytes = |value: &Option<Box<[u8]>>| value.as_ref().map_or(0, |value| value.len() as u64);
         self.bytes += value_bytes(&value);
@@ -92,7 +92,7 @@ impl SharedMemtable {
     }
 }
 
-/// What was done since the opening.
+/// Counters since the opening.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct SchedulerCounts {
     pub(super) puts: u64,
@@ -109,38 +109,38 @@ pub(super) struct SchedulerCounts {
     pub(super) leftover_bytes_max: u64,
     pub(super) buffer_bytes_max: u64,
     pub(super) pinned_log_bytes_max: u64,
-    pub(super) merges: MergeCounts,
+    pub(super) merges: CascadeCounts,
     pub(super) compactions: u64,
     pub(super) index_ns: u64,
     pub(super) index_page_reads: u64,
     pub(super) replayed_items: u64,
 }
 
-/// Statistics of a [`PartitionScheduler`]; what was done counts from its opening.
+/// Statistics of a [`PartitionScheduler`]; counters start at its opening.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PartitionSchedulerStats {
-    /// Partitions there are.
+    /// Number of partitions.
     pub partitions: u64,
-    /// Writes taken in.
+    /// Writes accepted.
     pub puts: u64,
     /// Bytes of their keys and values.
     pub key_value_bytes: u64,
     /// Immutables that were scheduled.
     pub schedules: u64,
-    /// Syncs for that, compactions left out.
+    /// Syncs of these schedules, without compactions.
     pub schedule_syncs: u64,
-    /// Files made for that, compactions left out: logs, files of level 0, manifests.
+    /// Files created by these schedules, without compactions: logs, files of level 0, manifests.
     pub schedule_files: u64,
-    /// Nanoseconds for that, compactions left out.
+    /// Nanoseconds of these schedules, without compactions.
     pub schedule_ns: u64,
     /// Blocks appended to level 0.
     pub blocks: u64,
-    /// Of these, how many were not full.
+    /// Blocks among them that were not full.
     pub short_blocks: u64,
-    /// Bytes of the blocks, and of their keys where these lie beside.
+    /// Bytes of these blocks, and of their keys if the index is persistent.
     pub block_bytes: u64,
-    /// Bytes of edits and of manifests written anew.
+    /// Bytes of edits and of rewritten manifests.
     pub manifest_bytes: u64,
     /// Bytes of logs.
     pub log_bytes: u64,
@@ -150,38 +150,38 @@ pub struct PartitionSchedulerStats {
     pub compaction_bytes: u64,
     /// Syncs of files and of the directory.
     pub syncs: u64,
-    /// Bytes in flush buffers now.
+    /// Bytes in flush buffers at present.
     pub leftover_bytes: u64,
-    /// And at most, once the limit was kept.
+    /// Most bytes in flush buffers, once the limit was kept.
     pub leftover_bytes_max: u64,
-    /// Bytes in write buffers and flush buffers, at most: a write buffer lives while it is merged.
+    /// Most bytes in write buffers and flush buffers: a write buffer exists while it is merged.
     pub buffer_bytes_max: u64,
-    /// Bytes of logs kept for flush buffers alone.
+    /// Bytes of logs that only flush buffers need.
     pub pinned_log_bytes: u64,
-    /// And at most, after a schedule.
+    /// Most of these bytes after a schedule.
     pub pinned_log_bytes_max: u64,
     /// Live blocks of level 0.
     pub l0_blocks: u64,
     /// Keys in the index of level 0.
     pub index_keys: u64,
-    /// Its memory, as far as it can be told without asking the allocator.
+    /// Memory of this index, estimated without asking the allocator.
     pub index_bytes: u64,
-    /// Nanoseconds that the opening took to have it.
+    /// Nanoseconds that the opening took to read or build it.
     pub index_ns: u64,
-    /// Pages read for it.
+    /// Pages that the opening read for it.
     pub index_page_reads: u64,
-    /// Items of logs that the opening read again.
+    /// Items of logs that the opening replayed.
     pub replayed_items: u64,
     /// Pages read.
     pub page_reads: u64,
     /// Items in the memtable.
     pub memtable_items: u64,
-    /// Files in the directory, the lock left out.
+    /// Files in the directory, without the lock.
     pub files: u64,
 }
 
 /// TridentKV's partition scheduler: one memtable and one log for many partitions, each with a level 0 of
-/// blocks and a sub-tree of its own. Beside what the store does, for comparison.
+/// blocks and a sub-tree of its own. It exists for a comparison with the store's own partitions.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -202,23 +202,23 @@ pub struct PartitionSchedulerStats {
 pub struct PartitionScheduler {
     pub(super) env: HeldEnv,
     pub(super) options: PartitionSchedulerOptions,
-    /// Of sub-trees.
+    /// The knobs of sub-trees.
     pub(super) knobs: Knobs,
-    pub(super) shape: Shape,
+    pub(super) shape: ArrayShape,
     pub(super) store_id: u128,
-    pub(super) reader: Arc<Reader>,
+    pub(super) reader: Arc<PageReader>,
     pub(super) next_number: u64,
     pub(super) catalog: SchedulerCatalog,
     pub(super) trees: BTreeMap<u32, SubTree>,
     pub(super) l0: L0Files,
     pub(super) memtable: SharedMemtable,
     pub(super) manifest: (Option<FileName>, Journal),
-    /// The length of the manifest when it was written anew.
+    /// Length of the manifest after its last rewrite.
     pub(super) manifest_start_bytes: u64,
     pub(super) log: (u64, Journal),
-    /// Logs before it, and their bytes.
+    /// Earlier logs, and their bytes.
     pub(super) old_logs: BTreeMap<u64, u64>,
-    /// Partitions with items in their flush buffers, by bytes.
+    /// Partitions with items in their flush buffers, sorted by bytes.
     pub(super) leftovers: BTreeSet<(u64, u32)>,
     pub(super) leftover_bytes: u64,
     pub(super) has_failed: bool,
@@ -226,7 +226,7 @@ pub struct PartitionScheduler {
 }
 
 impl PartitionScheduler {
-    /// Runs what writes; after a failure everything is refused.
+    /// Runs a write; after a failure every call is refused.
     pub(super) fn writing<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.check_health()?;
         self.has_failed = true;
@@ -242,10 +242,10 @@ impl PartitionScheduler {
         Ok(())
     }
 
-    /// Makes so many partitions; gives the first id, which the others follow. Durable at once.
+    /// Creates `count` partitions, durably, and returns the first id; the ids are consecutive.
     ///
     /// # Errors
-    /// What the device said; the scheduler is of no use then.
+    /// The error of the device; every later call fails.
     pub fn create_partitions(&mut self, count: u32) -> Result<u32> {
         self.writing(|one| {
             let first = one.catalog.next_partition.max(1);
@@ -259,10 +259,10 @@ impl PartitionScheduler {
         })
     }
 
-    /// Drops a partition and all it has, durably, after all writes before. Its id is never given out again.
+    /// Drops a partition and its items, durably, after all earlier writes. Its id is never reused.
     ///
     /// # Errors
-    /// `Invalid` if there is none; else as [`PartitionScheduler::create_partitions`].
+    /// `Invalid` if there is no such partition; else as [`PartitionScheduler::create_partitions`].
     pub fn drop_partition(&mut self, partition: u32) -> Result<()> {
         self.tree(partition)?;
         self.writing(|one| {
@@ -285,14 +285,14 @@ impl PartitionScheduler {
     /// Writes a value under a key of a partition.
     ///
     /// # Errors
-    /// `Invalid` if there is no such partition, or a length is not the scheduler's; else what scheduling the
-    /// memtable met.
+    /// `Invalid` if there is no such partition, or a length is not the scheduler's; else the error of
+    /// scheduling the memtable.
     pub fn put(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<()> {
         if value.len() != self.options.value_bytes {
             let (given, all) = (value.len(), self.options.value_bytes);
             return Err(invalid(format!("a value of {given} bytes, and those of this store have {all}")));
         }
-        self.write(partition, Item { key, kind: ItemKind::Put, value })
+        self.write(partition, MergeItem { key, kind: ItemKind::Put, value })
     }
 
     /// Deletes a key of a partition.
@@ -300,10 +300,10 @@ impl PartitionScheduler {
     /// # Errors
     /// As [`PartitionScheduler::put`].
     pub fn delete(&mut self, partition: u32, key: &[u8]) -> Result<()> {
-        self.write(partition, Item { key, kind: ItemKind::Delete, value: &[] })
+        self.write(partition, MergeItem { key, kind: ItemKind::Delete, value: &[] })
     }
 
-    fn write(&mut self, partition: u32, item: Item<'_>) -> Result<()> {
+    fn write(&mut self, partition: u32, item: MergeItem<'_>) -> Result<()> {
         self.check_health()?;
         self.check_key(item.key)?;
         self.tree(partition)?;
@@ -324,7 +324,7 @@ impl PartitionScheduler {
         })
     }
 
-    /// Makes all writes so far durable.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// As [`PartitionScheduler::create_partitions`].
@@ -344,10 +344,10 @@ impl PartitionScheduler {
         self.trees.get(&partition).ok_or_else(|| invalid(format!("there is no partition {partition}")))
     }
 
-    /// The key's value: from the memtable, the flush buffer, level 0 by one read of a page, or the sub-tree.
+    /// The key's value: from the memtable, the flush buffer, level 0 by one page read, or the sub-tree.
     ///
     /// # Errors
-    /// `Invalid` if there is no such partition, `Corrupt` if a page that was needed is damaged, `Io`.
+    /// `Invalid` if there is no such partition, `Corrupt` if a page on the way is damaged, `Io`.
     pub fn get(&self, partition: u32, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.check_health()?;
         self.check_key(key)?;
@@ -355,7 +355,7 @@ impl PartitionScheduler {
         if let Some(value) = self.memtable.items.get(&SharedMemtable::key(partition, key)) {
             return Ok(value.as_ref().map(|value| value.to_vec()));
         }
-        let value_of = |item: Item<'_>| (item.kind == ItemKind::Put).then(|| item.value.to_vec());
+        let value_of = |item: MergeItem<'_>| (item.kind == ItemKind::Put).then(|| item.value.to_vec());
         if let Some(item) = tree.buffer.get(key) {
             return Ok(value_of(item));
         }
@@ -382,7 +382,8 @@ impl PartitionScheduler {
         Ok(None)
     }
 
-    /// Gives every item of a partition to `each`, in key order: for checks, as it reads everything.
+    /// Passes every item of a partition to `each`, in key order. It reads the whole partition, and is for
+    /// checks.
     ///
     /// # Errors
     /// As [`PartitionScheduler::get`].
@@ -390,7 +391,7 @@ impl PartitionScheduler {
         self.check_health()?;
         let tree = self.tree(partition)?;
         let mut all: BTreeMap<Vec<u8>, Option<Vec<u8>>> = BTreeMap::new();
-        let mut add = |item: Item<'_>| {
+        let mut add = |item: MergeItem<'_>| {
             all.insert(item.key.to_vec(), (item.kind == ItemKind::Put).then(|| item.value.to_vec()));
         };
         for array in tree.components.iter().rev().flat_map(|component| component.arrays.iter().rev()) {
@@ -408,7 +409,7 @@ impl PartitionScheduler {
         for (key, value) in self.memtable.items.range(from..to) {
             let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
             let value = value.as_deref().unwrap_or_default();
-            add(Item { key: SharedMemtable::split(key).1, kind, value });
+            add(MergeItem { key: SharedMemtable::split(key).1, kind, value });
         }
         for (key, value) in &all {
             if let Some(value) = value {
@@ -423,10 +424,10 @@ impl PartitionScheduler {
         self.trees.keys().copied().collect()
     }
 
-    /// What it has and has done.
+    /// Sizes and counters.
     ///
     /// # Errors
-    /// What the device said when the directory was listed.
+    /// The error of listing the directory.
     pub fn stats(&self) -> Result<PartitionSchedulerStats> {
         let (counts, storage) = (&self.counts, &self.env.0.storage);
         let key_bytes = self.options.key_bytes;
@@ -463,7 +464,8 @@ impl PartitionScheduler {
         })
     }
 
-    /// Makes all writes durable and closes. Dropping instead loses what was not synced, as a crash would.
+    /// Makes all writes durable and closes. Dropping the scheduler instead loses unsynced writes, as a crash
+    /// does.
     ///
     /// # Errors
     /// As [`PartitionScheduler::sync`].

@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::Arc;
 use crate::io::sim::{SimDisk, SimRng, sim_env};
-use crate::io::storage::{Entry, Storage};
+use crate::io::storage::{DirectoryEntry, Storage};
 
 use super::store::{LOG, PartitionScheduler};
 use super::{L0IndexKind, PartitionSchedulerOptions, PartitionSchedulerStats};
@@ -68,7 +68,7 @@ pub(super) fn contents(store: &PartitionScheduler) -> Result<Model> {
     Ok(model)
 }
 
-/// Gets of keys that are there and of keys that are not.
+/// Compares gets of present and of absent keys.
 fn compare(store: &PartitionScheduler, model: &Model, rng: &mut SimRng, keys: u64) {
     for _ in 0..30 {
         let ids: Vec<u32> = model.keys().copied().collect();
@@ -80,7 +80,8 @@ fn compare(store: &PartitionScheduler, model: &Model, rng: &mut SimRng, keys: u6
 
 pub(super) fn files(disk: &SimDisk) -> Vec<FileName> {
     let entries = disk.list().unwrap().into_iter();
-    let ours = entries.filter_map(|entry| if let Entry::Ours(file) = entry { Some(file) } else { None });
+    let ours =
+        entries.filter_map(|entry| if let DirectoryEntry::Ours(file) = entry { Some(file) } else { None });
     ours.filter(|file| file.kind == FileKind::Lab).collect()
 }
 
@@ -92,7 +93,7 @@ pub(super) fn stats(store: &PartitionScheduler) -> PartitionSchedulerStats {
     store.stats().unwrap()
 }
 
-/// One random operation, on both.
+/// Runs one random operation on the store and the model.
 fn step(store: &mut PartitionScheduler, model: &mut Model, rng: &mut SimRng, keys: u64) -> Result<()> {
     if model.is_empty() || rng.one_in(150) {
         let count = 1 + rng.below(3) as u32;
@@ -110,7 +111,7 @@ fn step(store: &mut PartitionScheduler, model: &mut Model, rng: &mut SimRng, key
     write_step(store, model, rng, keys)
 }
 
-/// A random write, or a schedule, on both.
+/// Runs a random write or a schedule on the store and the model.
 pub(super) fn write_step(
     store: &mut PartitionScheduler,
     model: &mut Model,
@@ -134,8 +135,8 @@ pub(super) fn write_step(
     Ok(())
 }
 
-/// Random operations answer as a map of maps does, over reopens with other options; flush buffers stay
-/// within their limit, and no level 0 is fuller than it may be.
+/// Random operations give the results of a map of maps, over reopens with other options. Flush buffers stay
+/// within their limit, and level 0 of no partition exceeds its own.
 #[test]
 fn random_operations_agree_with_a_map() {
     let (mut compactions, mut short_blocks, mut replayed) = (0, 0, 0);
@@ -170,8 +171,8 @@ fn random_operations_agree_with_a_map() {
     assert!(compactions > 100 && short_blocks > 100 && replayed > 100);
 }
 
-/// Of a key that is in three immutables, with other partitions between them, level 0 gives the newest, by one
-/// read of a page; a key that is not in level 0 costs no read of it.
+/// Of a key in three immutables, with other partitions between them, level 0 returns the newest item by one
+/// page read. A get of a key that is not in level 0 reads none of its pages.
 #[test]
 fn order_is_kept_across_immutables() {
     let disk = SimDisk::new(1);
@@ -199,7 +200,7 @@ fn order_is_kept_across_immutables() {
             assert_eq!(stats(&store).page_reads, before + 1, "no read");
         }
     }
-    // A newer version in the flush buffer hides all of them.
+    // A newer version in the flush buffer hides all versions in level 0.
     store.put(2, &key(3), &[77; VALUE_BYTES]).unwrap();
     store.schedule().unwrap();
     let before = stats(&store);
@@ -208,8 +209,8 @@ fn order_is_kept_across_immutables() {
     assert_eq!(stats(&store).page_reads, before.page_reads);
 }
 
-/// Only full blocks are flushed while flush buffers are within their limit; above it part-filled ones of the
-/// largest are, and no more than needed.
+/// While flush buffers are within their limit, only full blocks are flushed. Above it, part-filled blocks of
+/// the largest buffers are flushed, and no more than needed.
 #[test]
 fn the_memory_limit_is_kept_by_short_blocks() {
     for (leftover_percent, expects_short) in [(1000, false), (10, true)] {
@@ -233,7 +234,7 @@ fn the_memory_limit_is_kept_by_short_blocks() {
         assert_eq!(found.short_blocks > 0, expects_short, "{found:?}");
         assert!(found.leftover_bytes_max <= limit && found.leftover_bytes > 0, "{found:?}");
         if expects_short {
-            // A single item less would have been within the limit.
+            // The buffers end within 40 items of the limit, so no more blocks than needed were written.
             assert!(found.leftover_bytes_max + 40 * 313 > limit, "{found:?}");
         }
         let recorded: u64 = store.leftovers.iter().map(|(bytes, _)| bytes).sum();
@@ -242,8 +243,8 @@ fn the_memory_limit_is_kept_by_short_blocks() {
     }
 }
 
-/// One item of a cold partition pins all logs since then, which is what the paper leaves open; a limit on
-/// them is kept by part-filled blocks of the oldest, and what was pinned is replayed.
+/// One item of a cold partition pins all later logs; the paper leaves this open. Part-filled blocks of the
+/// oldest leftovers keep a limit on these logs, and an opening replays the pinned items.
 #[test]
 fn leftovers_pin_the_log_unless_it_has_a_limit() {
     for log_bytes_max in [0, 60_000] {
@@ -276,14 +277,14 @@ fn leftovers_pin_the_log_unless_it_has_a_limit() {
         assert!(contents(&store).unwrap() == model);
         assert_eq!(store.get(2, &key(7)).unwrap(), Some(vec![7; VALUE_BYTES]));
         if log_bytes_max == 0 {
-            // The hot partition's own leftovers are replayed from their oldest log on, not all it wrote.
+            // Of the hot partition, only leftovers from their oldest log on are replayed, not all its items.
             assert!(stats(&store).replayed_items < 30 * 40, "{:?}", stats(&store));
         }
     }
 }
 
-/// The index that a scan of level 0 makes is the one that was in memory, and the one read from the keys
-/// beside the blocks; mixed files of both kinds too.
+/// The index built by a scan of level 0 equals the one in memory, and the one read from the files of keys,
+/// also with files of both kinds.
 #[test]
 fn a_scan_makes_the_same_index() {
     let mut keys = 0;
@@ -296,7 +297,7 @@ fn a_scan_makes_the_same_index() {
             let options = PartitionSchedulerOptions {
                 l0_index: kind,
                 l0_datatables: 1000,
-                // So large that no opening writes blocks of what it replays.
+                // A memtable so large that no opening writes blocks of replayed items.
                 memtable_bytes: 60_000,
                 file_bytes: [1, 40_000, 1 << 20][rng.index(3)],
                 ..small()
@@ -326,8 +327,8 @@ fn a_scan_makes_the_same_index() {
     assert!(keys > 2000, "{keys} keys");
 }
 
-/// A write that fails makes the scheduler refuse everything until it is opened again, and loses nothing that
-/// was durable.
+/// After a failed write the scheduler refuses every call until it is opened again, and no durable item is
+/// lost.
 #[test]
 fn a_failed_write_is_the_end_until_the_next_opening() {
     let disk = SimDisk::new(1);
@@ -347,8 +348,8 @@ fn a_failed_write_is_the_end_until_the_next_opening() {
     assert_eq!(contents(&store).unwrap()[&1].len(), 30);
 }
 
-/// Wrong lengths, partitions that there are not, other lengths at an opening and a second opener are refused
-/// by name; ids are never given out again; a lab and a scheduler leave each other's directories alone.
+/// Wrong lengths, unknown partitions, other lengths at an opening and a second opener are refused by name.
+/// Ids are never reused. A lab and a scheduler do not open or change each other's directories.
 #[test]
 fn wrong_use_is_refused() {
     let disk = SimDisk::new(1);

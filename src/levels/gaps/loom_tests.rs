@@ -19,7 +19,10 @@ fn loom_a_put_is_in_no_gap() {
             move || {
                 let bound = visible.load(Ordering::Acquire);
                 if bound == 0 {
-                    gaps.learn(sight(bound), Span { from: b"a".to_vec(), to: End::Before(b"c".to_vec()) });
+                    gaps.learn(
+                        sight(bound),
+                        KeySpan { from: b"a".to_vec(), to: GapEnd::Before(b"c".to_vec()) },
+                    );
                 }
             }
         };

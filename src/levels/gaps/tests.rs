@@ -17,8 +17,8 @@ fn key(rng: &mut SimRng) -> Vec<u8> {
     (0..rng.below(4)).map(|_| rng.below(3) as u8).collect()
 }
 
-fn end(rng: &mut SimRng) -> End {
-    if rng.one_in(6) { End::OfTree } else { End::Before(key(rng)) }
+fn end(rng: &mut SimRng) -> GapEnd {
+    if rng.one_in(6) { GapEnd::OfTree } else { GapEnd::Before(key(rng)) }
 }
 
 /// A commit under way: the keys that it puts and deletes.
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// A whole ingest, while no commit is under way, as an ingest holds the front; readers begin during it.
+    /// A whole ingest, while no commit is under way, as an ingest holds the lead; readers begin during it.
     fn ingest(&mut self) {
         while self.commit.is_some() {
             self.write();
@@ -140,12 +140,12 @@ impl World {
     }
 
     /// A span without live keys for the reader, as long as possible from a random key.
-    fn dead(&mut self, reader: &Reader) -> Option<Span> {
+    fn dead(&mut self, reader: &Reader) -> Option<KeySpan> {
         let (from, to) = (key(&mut self.rng), end(&mut self.rng));
         let keys = self.keys();
         let live = keys.iter().filter(|key| **key >= from && self.lives(key, reader)).min();
-        let to = live.map_or(to.clone(), |key| to.min(End::Before(key.clone())));
-        Some(Span { from, to }).filter(|span| !span.is_empty())
+        let to = live.map_or(to.clone(), |key| to.min(GapEnd::Before(key.clone())));
+        Some(KeySpan { from, to }).filter(|span| !span.is_empty())
     }
 
     /// A reader asks for the next key from a random position: no key that it is told to skip lives.
@@ -172,7 +172,7 @@ impl World {
             let is_skipped = match direction {
                 Direction::Forward => key >= first_from(from) && beyond.is_none_or(|to| key < first_from(to)),
                 Direction::Backward => {
-                    let key = End::Before(key.clone());
+                    let key = GapEnd::Before(key.clone());
                     key < end_of(from) && beyond.is_none_or(|to| key >= end_of(to))
                 }
             };
@@ -221,8 +221,8 @@ fn sight(bound: Sequence) -> Sight {
     Sight { tree: TREE, bound, era: 0 }
 }
 
-fn span(from: &str, to: &str) -> Span {
-    Span { from: from.into(), to: End::Before(to.into()) }
+fn span(from: &str, to: &str) -> KeySpan {
+    KeySpan { from: from.into(), to: GapEnd::Before(to.into()) }
 }
 
 fn forward(gaps: &Gaps, bound: Sequence, from: &str) -> Option<Vec<u8>> {
@@ -275,8 +275,8 @@ fn gaps_are_few() {
     assert!(!gaps.is_any(TREE));
     for number in 0..10_000u32 {
         let from = number.to_be_bytes().to_vec();
-        let to = End::Before([&from[..], &[1]].concat());
-        gaps.learn(sight(0), Span { from, to });
+        let to = GapEnd::Before([&from[..], &[1]].concat());
+        gaps.learn(sight(0), KeySpan { from, to });
         assert!(gaps.part(TREE).all.lock().bytes <= BYTES_MAX);
     }
     assert!(gaps.is_any(TREE));
@@ -287,7 +287,7 @@ fn gaps_are_few() {
 #[test]
 fn gaps_that_are_cut_stay_few() {
     let gaps = Gaps::new();
-    gaps.learn(sight(0), Span { from: Vec::new(), to: End::OfTree });
+    gaps.learn(sight(0), KeySpan { from: Vec::new(), to: GapEnd::OfTree });
     let mut most_bytes = 0;
     for number in 0..10_000u32 {
         gaps.cut(TREE, &number.to_be_bytes());

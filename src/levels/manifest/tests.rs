@@ -17,27 +17,32 @@ fn live(manifest: ManifestPlace) -> Live {
     Live { turn: 1, store_id: 77, hash_secret: [3; 16], manifest, next_file_number: 1025 }
 }
 
-fn base() -> State {
-    let mut state = State::default();
+fn base() -> ManifestState {
+    let mut state = ManifestState::default();
     let name = "one".to_owned();
     let changes = [
-        Change::Ids { next_keyspace: 1024, next_partition: 1024 },
-        Change::Keyspace { id: KeyspaceId(1), kind: KeyspaceKind::Ordered, name, settings: Vec::new() },
+        ManifestChange::Ids { next_keyspace: 1024, next_partition: 1024 },
+        ManifestChange::Keyspace {
+            id: KeyspaceId(1),
+            kind: KeyspaceKind::Ordered,
+            name,
+            settings: Vec::new(),
+        },
     ];
     state.apply_edit(&changes).expect("consistent");
     state
 }
 
-fn partition(id: u32) -> Change {
+fn partition(id: u32) -> ManifestChange {
     let name = format!("partition {id}").into_bytes().into();
-    Change::Partition { id: PartitionId(id), keyspace: KeyspaceId(1), name }
+    ManifestChange::Partition { id: PartitionId(id), keyspace: KeyspaceId(1), name }
 }
 
 /// A manifest with its state, kept in step.
 struct Kept {
     storage: MemoryStorage,
     manifest: ManifestFile,
-    state: State,
+    state: ManifestState,
 }
 
 impl Kept {
@@ -53,7 +58,7 @@ impl Kept {
         self.manifest.append(&self.storage, &changes).expect("no fault");
     }
 
-    fn load(&self) -> Result<(State, ManifestFile)> {
+    fn load(&self) -> Result<(ManifestState, ManifestFile)> {
         ManifestFile::load(&self.storage, &live(self.manifest.place()))
     }
 
@@ -130,7 +135,7 @@ fn remains_of_a_torn_edit_are_zeroed() {
     let mut kept = Kept::new();
     kept.append(1);
     let at = kept.manifest.framer.tail().bytes as usize;
-    let long: Vec<Change> = (100..120).map(partition).collect();
+    let long: Vec<ManifestChange> = (100..120).map(partition).collect();
     let slots = kept.storage.bytes(FILE)[PAGE_BYTES..RECORDS_FROM as usize].to_vec();
     kept.manifest.append(&kept.storage, &long).expect("no fault");
     let mut bytes = kept.storage.bytes(FILE);
@@ -257,7 +262,7 @@ fn rewriting() {
         kept.append(id);
     }
     assert!(id > 100, "{id} edits fit");
-    let huge: Vec<Change> = (0..2000).map(partition).collect();
+    let huge: Vec<ManifestChange> = (0..2000).map(partition).collect();
     assert!(!kept.manifest.has_room(&huge));
     let identity = ManifestIdentity { number: 2, uid: 22, bytes_min: 1 << 20, ..IDENTITY };
     kept.manifest = ManifestFile::create(&kept.storage, &identity, &kept.state).expect("no fault");
@@ -265,8 +270,8 @@ fn rewriting() {
     assert_eq!(kept.load().expect("sound").0, kept.state);
     assert!(!kept.manifest.must_rewrite(&kept.state));
     let mut edits = 0;
-    while !kept.manifest.must_rewrite(&State::default()) {
-        kept.manifest.append(&kept.storage, &[Change::Flushed { sequence: 1 }]).expect("no fault");
+    while !kept.manifest.must_rewrite(&ManifestState::default()) {
+        kept.manifest.append(&kept.storage, &[ManifestChange::Flushed { sequence: 1 }]).expect("no fault");
         edits += 1;
     }
     assert!(edits > 100, "a small file is not rewritten at once");
@@ -306,7 +311,7 @@ fn append_bytes(kept: &mut Kept, id: u32, bytes: u64) {
     // Beside the name: head, chain, tag, two ids, and the length of a name of at least 16 KiB.
     let name_bytes = bytes as usize - RECORD_HEAD_BYTES - 8 - 1 - 8 - 3;
     let name = vec![b'n'; name_bytes].into();
-    let changes = [Change::Partition { id: PartitionId(id), keyspace: KeyspaceId(1), name }];
+    let changes = [ManifestChange::Partition { id: PartitionId(id), keyspace: KeyspaceId(1), name }];
     kept.state.apply_edit(&changes).expect("consistent");
     let from = kept.manifest.framer.tail().bytes;
     kept.manifest.append(&kept.storage, &changes).expect("no fault");
@@ -339,7 +344,7 @@ fn history_is_rewritten() {
     let state_of = |kept: &Kept, bytes_max: u64| {
         let mut state = kept.state.clone();
         let name = vec![b'm'; (bytes_max - state.snapshot_bytes_max()) as usize - 12].into();
-        let change = Change::Partition { id: PartitionId(1000), keyspace: KeyspaceId(1), name };
+        let change = ManifestChange::Partition { id: PartitionId(1000), keyspace: KeyspaceId(1), name };
         state.apply_edit(&[change]).expect("consistent");
         assert_eq!(state.snapshot_bytes_max(), bytes_max);
         state
@@ -350,9 +355,9 @@ fn history_is_rewritten() {
     let mut kept = Kept { storage, manifest, state };
     let used = kept.manifest.framer.tail().bytes;
     append_bytes(&mut kept, 1, REWRITE_BYTES_MIN - used);
-    assert!(!kept.manifest.must_rewrite(&State::default()), "64 KiB are little");
+    assert!(!kept.manifest.must_rewrite(&ManifestState::default()), "64 KiB are little");
     append_bytes(&mut kept, 2, 56 << 10);
-    assert!(kept.manifest.must_rewrite(&State::default()));
+    assert!(kept.manifest.must_rewrite(&ManifestState::default()));
     kept.state = base();
     let used = kept.manifest.framer.tail().bytes;
     assert!(!kept.manifest.must_rewrite(&state_of(&kept, used / 4 - RECORDS_FROM)));
@@ -367,7 +372,7 @@ fn rewriting_is_wanted_in_time() {
     assert_eq!(kept.manifest.place().bytes, 64 << 10);
     let used = kept.manifest.framer.tail().bytes;
     append_bytes(&mut kept, 1, (48 << 10) - used);
-    assert!(!kept.manifest.wants_rewrite(&State::default()), "48 KiB are little");
+    assert!(!kept.manifest.wants_rewrite(&ManifestState::default()), "48 KiB are little");
     kept.append(2);
     assert!(kept.manifest.wants_rewrite(&kept.state) && !kept.manifest.must_rewrite(&kept.state));
     let identity = ManifestIdentity { number: 2, uid: 22, bytes_min: 1 << 20, ..IDENTITY };
@@ -376,7 +381,7 @@ fn rewriting_is_wanted_in_time() {
     let used = kept.manifest.framer.tail().bytes;
     append_bytes(&mut kept, 3, (752 << 10) - used);
     assert!(!kept.manifest.wants_rewrite(&kept.state));
-    assert!(kept.manifest.wants_rewrite(&State::default()), "a small state needs less");
+    assert!(kept.manifest.wants_rewrite(&ManifestState::default()), "a small state needs less");
     append_bytes(&mut kept, 4, 17 << 10);
     assert!(kept.manifest.wants_rewrite(&kept.state));
 }
@@ -415,7 +420,7 @@ fn refusals_name_their_place() {
 #[test]
 fn an_older_store_is_told() {
     let mut kept = Kept::new();
-    let log = |number| Change::Log { number, path: 0, uid: 1, bytes: 1 << 20 };
+    let log = |number| ManifestChange::Log { number, path: 0, uid: 1, bytes: 1 << 20 };
     kept.manifest.append(&kept.storage, &[log(1024)]).expect("no fault");
     kept.load().expect("below the next number");
     kept.manifest.append(&kept.storage, &[log(1025)]).expect("no fault");
@@ -434,17 +439,17 @@ fn an_older_store_is_told() {
 #[test]
 fn unknown_keyspaces_are_judged() {
     let (storage, mut state) = (MemoryStorage::new(5), base());
-    let log = |number| Change::Log { number, path: 0, uid: 1, bytes: 1 << 20 };
+    let log = |number| ManifestChange::Log { number, path: 0, uid: 1, bytes: 1 << 20 };
     state.apply_edit(&[log(40)]).expect("consistent");
     let manifest = ManifestFile::create(&storage, &IDENTITY, &state).expect("no fault");
     let mut kept = Kept { storage, manifest, state };
     let name = "two".to_owned();
     let kind = KeyspaceKind::Ordered;
     let edits = [
-        Change::Keyspace { id: KeyspaceId(2), kind, name, settings: Vec::new() },
-        Change::DropKeyspace { id: KeyspaceId(2) },
-        Change::Partition { id: PartitionId(7), keyspace: KeyspaceId(1), name: b"east"[..].into() },
-        Change::DropPartition { id: PartitionId(7) },
+        ManifestChange::Keyspace { id: KeyspaceId(2), kind, name, settings: Vec::new() },
+        ManifestChange::DropKeyspace { id: KeyspaceId(2) },
+        ManifestChange::Partition { id: PartitionId(7), keyspace: KeyspaceId(1), name: b"east"[..].into() },
+        ManifestChange::DropPartition { id: PartitionId(7) },
         log(50),
     ];
     let tree =
@@ -489,10 +494,10 @@ fn a_slot_without_room_is_no_failure() {
 fn both_slots_vouch_at_the_end() {
     let mut kept = Kept::new();
     let changes = kept.storage.changes();
-    kept.manifest.vouch_again(&kept.storage).expect("nothing to do");
+    kept.manifest.record_end_again(&kept.storage).expect("nothing to do");
     assert_eq!(kept.storage.changes(), changes);
     kept.append(1);
-    kept.manifest.vouch_again(&kept.storage).expect("no fault");
+    kept.manifest.record_end_again(&kept.storage).expect("no fault");
     let bytes = kept.storage.bytes(FILE);
     let durable = |slot: usize| bytes[slot * PAGE_BYTES..][..16].to_vec();
     assert_eq!(durable(1), durable(2));
@@ -502,10 +507,10 @@ fn both_slots_vouch_at_the_end() {
     kept.manifest.append(&kept.storage, &[partition(2)]).expect_err("the sync fails");
     kept.storage.fail_after(None);
     let changes = kept.storage.changes();
-    kept.manifest.vouch_again(&kept.storage).expect("nothing to say");
+    kept.manifest.record_end_again(&kept.storage).expect("nothing to say");
     assert_eq!(kept.storage.changes(), changes, "it is not known to be durable");
     kept.reload();
-    kept.manifest.vouch_again(&kept.storage).expect("nothing to say");
+    kept.manifest.record_end_again(&kept.storage).expect("nothing to say");
     assert_eq!(kept.storage.changes(), changes, "what was read is not either");
     let mut kept = Kept::new();
     kept.append(1);
@@ -513,7 +518,7 @@ fn both_slots_vouch_at_the_end() {
     kept.manifest.append(&kept.storage, &[partition(2)]).expect_err("full");
     kept.storage.fail_after(None);
     let changes = kept.storage.changes();
-    kept.manifest.vouch_again(&kept.storage).expect("nothing to say");
+    kept.manifest.record_end_again(&kept.storage).expect("nothing to say");
     assert_eq!(kept.storage.changes(), changes, "what failed is to be wiped first");
 }
 
@@ -521,7 +526,7 @@ fn both_slots_vouch_at_the_end() {
 /// state with a rule.
 #[test]
 fn rules_have_their_feature_bit() {
-    let rule = [Change::PartitionRule { keyspace: KeyspaceId(1), rule: Rule::Explicit }];
+    let rule = [ManifestChange::PartitionRule { keyspace: KeyspaceId(1), rule: Rule::Explicit }];
     let kept = Kept::new();
     assert!(kept.manifest.has_room(&[partition(1)]) && !kept.manifest.has_room(&rule));
     let features = |storage: &MemoryStorage| {
@@ -535,7 +540,7 @@ fn rules_have_their_feature_bit() {
     assert!(manifest.has_room(&rule));
     manifest.append(&storage, &rule).expect("no fault");
     let (state, loaded) = ManifestFile::load(&storage, &live(manifest.place())).expect("sound");
-    let again = [Change::PartitionRule { keyspace: KeyspaceId(9), rule: Rule::Explicit }];
+    let again = [ManifestChange::PartitionRule { keyspace: KeyspaceId(9), rule: Rule::Explicit }];
     assert!(loaded.has_room(&again));
     assert_eq!((features(&storage), state.keyspaces[&KeyspaceId(1)].rule.clone()), (1, Some(Rule::Explicit)));
     let storage = MemoryStorage::new(5);

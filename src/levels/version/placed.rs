@@ -6,14 +6,14 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::format::manifest;
-use crate::table::Table;
+use crate::table::TableReader;
 
 use super::spot::Spot;
 
 /// A table with its facts.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
-    pub(crate) table: Arc<Table>,
+    pub(crate) table: Arc<TableReader>,
     pub(crate) first_sequence: Sequence,
     pub(crate) last_sequence: Sequence,
     /// The latest time at which its oldest tombstone was written, in seconds since 1970; 0 without
@@ -31,7 +31,7 @@ impl Placed {
     pub(crate) fn all(
         table: &manifest::Table,
         file: FileName,
-        opened: &[Arc<Table>],
+        opened: &[Arc<TableReader>],
     ) -> Result<Vec<(Spot, Placed)>> {
         let mut all = Vec::with_capacity(table.slices.len());
         for (index, slice) in &table.slices {
@@ -54,7 +54,7 @@ impl Placed {
     }
 
     /// An opened slice at the spot that the manifest gives.
-    pub(crate) fn of(slice: &manifest::Slice, table: &Arc<Table>) -> (Spot, Placed) {
+    pub(crate) fn of(slice: &manifest::Slice, table: &Arc<TableReader>) -> (Spot, Placed) {
         let placed = Placed {
             table: Arc::clone(table),
             first_sequence: slice.first_sequence,

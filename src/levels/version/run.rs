@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::key::{common_prefix, head, head_after};
 use crate::format::table::ranges::{Around, Ranges};
-use crate::table::Table;
+use crate::table::TableReader;
 
 use super::placed::Placed;
 
@@ -86,7 +86,7 @@ impl Run {
         self.last().max()
     }
 
-    fn last(&self) -> &Table {
+    fn last(&self) -> &TableReader {
         let tables = self.tables();
         &tables[tables.len() - 1].table
     }

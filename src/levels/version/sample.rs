@@ -8,7 +8,7 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::{SimDisk, sim_env};
 use crate::io::storage::Storage;
-use crate::table::{IndexPlan, SliceShape, Table, TableBuilder, TableFile, TableIdentity, TableOwner};
+use crate::table::{IndexPlan, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, TableReader};
 
 use super::Placed;
 
@@ -39,7 +39,7 @@ impl SampleFiles {
     }
 
     /// Creates a file of these slices, which ascend.
-    pub(crate) fn make(&mut self, slices: &[SampleSlice]) -> Vec<Arc<Table>> {
+    pub(crate) fn make(&mut self, slices: &[SampleSlice]) -> Vec<Arc<TableReader>> {
         self.number += 1;
         let file = FileName::new(FileKind::Table, self.number);
         let identity = TableIdentity { file, uid: self.number, store_id: 7 };
@@ -72,7 +72,7 @@ pub(crate) fn key_in(node: NodeId, number: u8) -> Vec<u8> {
     [&node.first()[..], &[number]].concat()
 }
 
-pub(crate) fn placed(table: &Arc<Table>, sequence: Sequence) -> Placed {
+pub(crate) fn placed(table: &Arc<TableReader>, sequence: Sequence) -> Placed {
     Placed {
         table: Arc::clone(table),
         first_sequence: sequence,

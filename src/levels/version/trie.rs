@@ -6,7 +6,7 @@
 //! structure is that of LSM-trie (Wu et al., ATC 2015).
 //!
 //! A change copies the groups of siblings on its path and shares all others. The trie has no policy:
-//! `compact::push` chooses the node that is due by [`Node::most_bytes`] and [`Node::most_runs`].
+//! `compact::push` chooses the node that is due by [`TrieNode::most_bytes`] and [`TrieNode::most_runs`].
 //!
 //! Invariants:
 //! 1. The tables of a node hold only keys of the node; its runs are ordered newest first.
@@ -30,11 +30,11 @@ const GOLDEN: u64 = 0x9e37_79b9;
 
 /// A node and the nodes below it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node {
+pub(crate) struct TrieNode {
     runs: Option<Arc<[Run]>>,
-    children: Option<Arc<[Node; FANOUT]>>,
+    children: Option<Arc<[TrieNode; FANOUT]>>,
     bytes: u64,
-    /// The maximum, over the node and all nodes below it, of [`Node::due_bytes`].
+    /// The maximum, over the node and all nodes below it, of [`TrieNode::due_bytes`].
     most_bytes: u64,
     most_runs: u32,
     /// Staleness of the most stale leaf here and below.
@@ -80,7 +80,7 @@ pub(crate) struct Height {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trie {
-    root: Node,
+    root: TrieNode,
     /// Down to the deepest height with a table.
     heights: Vec<Height>,
 }
@@ -92,7 +92,7 @@ pub(super) enum PileChange {
     Remove((u64, u32)),
 }
 
-impl Node {
+impl TrieNode {
     /// The node's runs, newest first.
     #[inline]
     pub(crate) fn runs(&self) -> &[Run] {
@@ -105,7 +105,7 @@ impl Node {
     }
 
     #[inline]
-    pub(crate) fn child(&self, number: usize) -> Option<&Node> {
+    pub(crate) fn child(&self, number: usize) -> Option<&TrieNode> {
         self.children.as_ref()?.get(number)
     }
 
@@ -179,16 +179,16 @@ impl Node {
     fn sum(&mut self, id: NodeId) {
         self.bytes = self.runs().iter().map(Run::bytes).sum();
         let children = || self.children.iter().flat_map(|children| children.iter());
-        let most_bytes = children().map(Node::most_bytes).fold(self.due_bytes(id), u64::max);
+        let most_bytes = children().map(TrieNode::most_bytes).fold(self.due_bytes(id), u64::max);
         let own_runs = u32::try_from(self.runs().len()).expect("a pile is short");
         let most_runs = children().map(|child| child.most_runs).fold(own_runs, u32::max);
         let has_ranges = self.runs().iter().any(Run::has_ranges) || children().any(|child| child.has_ranges);
-        let most_stale = children().map(Node::most_stale).fold(self.stale_permille(), u16::max);
+        let most_stale = children().map(TrieNode::most_stale).fold(self.stale_permille(), u16::max);
         let own = Amount::of(self.runs().iter());
         let own_inner = if self.has_children() { own } else { Amount::default() };
         let total = children().map(|child| child.total).fold(own, Amount::and);
-        let inner = children().map(Node::inner).fold(own_inner, Amount::and);
-        let most_inner_bytes = children().map(Node::most_inner_bytes).fold(own_inner.bytes, u64::max);
+        let inner = children().map(TrieNode::inner).fold(own_inner, Amount::and);
+        let most_inner_bytes = children().map(TrieNode::most_inner_bytes).fold(own_inner.bytes, u64::max);
         (self.most_bytes, self.most_runs, self.has_ranges) = (most_bytes, most_runs, has_ranges);
         (self.most_stale, self.most_inner_bytes) = (most_stale, most_inner_bytes);
         (self.total, self.inner) = (total, inner);
@@ -203,7 +203,7 @@ impl Node {
             Some(number) => {
                 let children = Arc::make_mut(self.children.get_or_insert_default());
                 children[number].set(id.child(number), route, runs);
-                if children.iter().all(Node::is_bare) {
+                if children.iter().all(TrieNode::is_bare) {
                     self.children = None;
                 }
             }
@@ -215,13 +215,13 @@ impl Node {
 /// The nodes that have a run, each before those below it; nodes are visited lazily.
 pub(crate) struct Nodes<'t> {
     /// Nodes still to visit, the next one last.
-    stack: Vec<(NodeId, &'t Node)>,
+    stack: Vec<(NodeId, &'t TrieNode)>,
 }
 
 impl<'t> Iterator for Nodes<'t> {
-    type Item = (NodeId, &'t Node);
+    type Item = (NodeId, &'t TrieNode);
 
-    fn next(&mut self) -> Option<(NodeId, &'t Node)> {
+    fn next(&mut self) -> Option<(NodeId, &'t TrieNode)> {
         loop {
             let (id, node) = self.stack.pop()?;
             #[cfg(test)]
@@ -237,7 +237,7 @@ impl<'t> Iterator for Nodes<'t> {
 }
 
 impl Trie {
-    pub(crate) fn root(&self) -> &Node {
+    pub(crate) fn root(&self) -> &TrieNode {
         &self.root
     }
 
@@ -245,7 +245,7 @@ impl Trie {
         &self.heights
     }
 
-    pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
+    pub(crate) fn node(&self, id: NodeId) -> Option<&TrieNode> {
         id.route().try_fold(&self.root, |node, number| node.child(number))
     }
 

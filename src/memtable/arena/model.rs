@@ -7,15 +7,15 @@ use crate::base::sync::{AtomicU32, AtomicU64, Tracked};
 use super::Offset;
 
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct ArenaModel {
     words: Vec<AtomicU64>,
     halves: Vec<AtomicU32>,
     entries: Vec<Tracked>,
 }
 
-impl Model {
-    pub(super) fn new(bytes: usize) -> Model {
-        Model {
+impl ArenaModel {
+    pub(super) fn new(bytes: usize) -> ArenaModel {
+        ArenaModel {
             words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(),
             halves: (0..bytes / 4).map(|_| AtomicU32::new(0)).collect(),
             entries: (0..bytes / 8).map(|_| Tracked::new()).collect(),

@@ -163,7 +163,7 @@ fn heads_order_places() {
         Some(b"\xff\xff\xff\xff\xff"),
         None,
     ];
-    let places: Vec<Place<'_>> =
+    let places: Vec<KeyOrEnd<'_>> =
         [1, 2, 0x0100, 1 << 40].into_iter().flat_map(|id| keys.map(|key| (id, key))).collect();
     for pair in places.windows(2) {
         assert!(compare(pair[0], pair[1]).is_lt());

@@ -9,9 +9,9 @@ use crate::cache::{BlockRef, Cache, Near};
 use crate::format::table::{data, filter};
 use crate::levels::version::Tree;
 use crate::read::trace::{Saw, Stage, Tracer};
-use crate::table::{DataBlock, FenceLine, Fenced, Filtered, Table};
+use crate::table::{DataBlock, FenceLine, Fenced, Filtered, TableReader};
 
-use super::{Lookup, Op, Wants};
+use super::{GetMode, Lookup, Op};
 
 /// The next step of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Seek {
 
 /// The position of a search: the run, and the step in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Position {
+pub(super) struct SearchPosition {
     pub(super) level: usize,
     pub(super) run: usize,
     /// The table of the run, once it is found.
@@ -41,20 +41,20 @@ pub(super) struct Position {
     pub(super) seek: Seek,
     /// The part of the data block that prefetches have covered.
     near: Near,
-    told: Told,
+    filter_results: FilterResults,
 }
 
 /// Results of a filter page by column for the runs of the present node, a bit each.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct FilterResults {
     /// Runs with a known result.
     known: u64,
     /// Runs that may have the key.
     may_have: u64,
 }
 
-impl Told {
-    const NOTHING: Told = Told { known: 0, may_have: 0 };
+impl FilterResults {
+    const NOTHING: FilterResults = FilterResults { known: 0, may_have: 0 };
 
     fn set(&mut self, run: usize, may_have: bool) {
         if let Some(bit) = 1u64.checked_shl(run as u32) {
@@ -74,7 +74,7 @@ impl Told {
 }
 
 /// The arguments of a call.
-pub(super) struct Call<'c, 'p, T> {
+pub(super) struct ProbeArgs<'c, 'p, T> {
     pub(super) op: &'c Op<'c>,
     pub(super) cache: &'p Cache,
     pub(super) pin: &'p Pin,
@@ -83,7 +83,7 @@ pub(super) struct Call<'c, 'p, T> {
     /// The block just read, until it is used.
     pub(super) answer: Option<(BlockAddress, BlockRef)>,
     /// A table whose fences were prefetched before its filter was queried.
-    pub(super) ahead: Option<(&'c Table, FenceLine)>,
+    pub(super) ahead: Option<(&'c TableReader, FenceLine)>,
 }
 
 /// A block in memory.
@@ -128,40 +128,46 @@ impl Filter {
 /// Lines of a block that are read before the item: its header and tags.
 const TAG_LINES: usize = 2;
 
-impl Position {
-    pub(super) const START: Position =
-        Position { level: 0, run: 0, table: 0, seek: Seek::Memory, near: Near::Nothing, told: Told::NOTHING };
+impl SearchPosition {
+    pub(super) const START: SearchPosition = SearchPosition {
+        level: 0,
+        run: 0,
+        table: 0,
+        seek: Seek::Memory,
+        near: Near::Nothing,
+        filter_results: FilterResults::NOTHING,
+    };
 
     /// The first run of the next level.
     #[inline]
     pub(super) fn descend(&mut self) {
-        (self.level, self.run, self.told) = (self.level + 1, 0, Told::NOTHING);
+        (self.level, self.run, self.filter_results) = (self.level + 1, 0, FilterResults::NOTHING);
     }
 
     /// The table being searched, once it is found.
-    pub(super) fn table<'v>(&self, tree: &'v Tree, key: &[u8]) -> &'v Table {
+    pub(super) fn table<'v>(&self, tree: &'v Tree, key: &[u8]) -> &'v TableReader {
         let run = tree.run(self.level, self.run, key).expect("the view of a get stays as it is");
         &run.tables()[self.table].table
     }
 
     /// Issues the next prefetch for the step `seek`; `false` if there is none to issue.
     #[inline(always)]
-    fn touch<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>) -> bool {
-        if !T::TOUCHES || call.answer.is_some() {
+    fn touch<T: Tracer>(&mut self, table: &TableReader, args: &ProbeArgs<'_, '_, T>) -> bool {
+        if !T::TOUCHES || args.answer.is_some() {
             return false;
         }
         match self.seek {
-            Seek::Fence => match table.prefetch_fence(call.op.key) {
+            Seek::Fence => match table.prefetch_fence(args.op.key) {
                 Some(line) => self.seek = Seek::FenceLine(line),
                 None => return false,
             },
             Seek::Data(block) if !matches!(self.near, Near::Block) => {
-                let (address, place) = (table.address_of(&block), table.place(&block));
-                self.near = call.cache.prefetch(&address, place, self.near, TAG_LINES);
+                let (address, hint) = (table.address_of(&block), table.frame_hint(&block));
+                self.near = args.cache.prefetch(&address, hint, self.near, TAG_LINES);
             }
             Seek::Data(block) => {
-                let Some(bytes) = call.cached(table, &block, &table.address_of(&block)) else { return false };
-                let item = data::prefetch_item(bytes, call.op.hash.block_tag());
+                let Some(bytes) = args.cached(table, &block, &table.address_of(&block)) else { return false };
+                let item = data::prefetch_item(bytes, args.op.hash.block_tag());
                 self.seek = item.map_or(Seek::NoItem, |item| Seek::Item(block, item));
                 return item.is_some();
             }
@@ -175,77 +181,79 @@ impl Position {
     #[inline(never)]
     pub(super) fn look_into<'p, T: Tracer>(
         &mut self,
-        table: &Table,
-        call: &mut Call<'_, 'p, T>,
+        table: &TableReader,
+        args: &mut ProbeArgs<'_, 'p, T>,
     ) -> Probed<'p> {
-        self.probe(table, call)
+        self.probe(table, args)
     }
 
     /// Searches the table as far as memory goes.
     #[inline(always)]
-    pub(super) fn probe<'p, T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, 'p, T>) -> Probed<'p> {
+    pub(super) fn probe<'p, T: Tracer>(
+        &mut self,
+        table: &TableReader,
+        args: &mut ProbeArgs<'_, 'p, T>,
+    ) -> Probed<'p> {
         if matches!(self.seek, Seek::Filter) {
-            if !table.spans(call.op.key) {
-                return call.absent(table, Saw::NoItems);
+            if !table.spans(args.op.key) {
+                return args.absent(table, Saw::NoItems);
             }
-            call.tracer.enter(Stage::FBMatch, 64);
+            args.tracer.enter(Stage::FBMatch, 64);
             // Converted at once: moving a value of which only the tag was written stalls the processor.
-            let filter = match self.told.of(self.run) {
+            let filter = match self.filter_results.of(self.run) {
                 Some(may_have) => Filter::of(may_have),
-                None => match table.filter(call.op.key, call.op.hash, None) {
+                None => match table.filter(args.op.key, args.op.hash, None) {
                     Filtered::No => Filter::No,
                     Filtered::Maybe => Filter::Maybe,
-                    Filtered::Need(page) => match self.filter_read(table, call, &page) {
+                    Filtered::Need(page) => match self.filter_read(table, args, &page) {
                         Some(filter) => filter,
                         None => return Probed::Read(page),
                     },
                 },
             };
             match filter {
-                Filter::No => return call.absent(table, Saw::RuledOut),
-                Filter::Maybe => call.tracer.saw(Saw::Maybe),
-                Filter::Unasked => call.tracer.saw(Saw::Unasked),
+                Filter::No => return args.absent(table, Saw::RuledOut),
+                Filter::Maybe => args.tracer.saw(Saw::Maybe),
+                Filter::Unasked => args.tracer.saw(Saw::Unasked),
             }
             self.seek = Seek::Fence;
         }
         if matches!(self.seek, Seek::Fence | Seek::FenceLine(_)) {
-            if self.touch(table, call) {
+            if self.touch(table, args) {
                 return Probed::Touched;
             }
-            match self.fence(table, call) {
+            match self.fence(table, args) {
                 Fenced::Need(block) => return Probed::Read(block),
-                Fenced::Not => return call.absent(table, Saw::RuledOut),
-                Fenced::Alone(_) if call.op.wants == Wants::Presence => {
+                Fenced::Not => return args.absent(table, Saw::RuledOut),
+                Fenced::Alone(_) if args.op.mode == GetMode::Presence => {
                     return Probed::Hit(Lookup::Pinned(&[]));
                 }
                 Fenced::Alone(block) | Fenced::Block(block) => {
-                    call.tracer.saw(Saw::Block(table.address_of(&block)));
+                    args.tracer.saw(Saw::Block(table.address_of(&block)));
                     (self.seek, self.near) = (Seek::Data(block), Near::Nothing);
                 }
             }
         }
-        if self.touch(table, call) {
+        if self.touch(table, args) {
             return Probed::Touched;
         }
         let (wanted, asked) = match self.seek {
             Seek::Data(block) => (block, None),
             Seek::Item(block, item) => (block, Some(item)),
-            Seek::NoItem => return call.absent(table, Saw::NoItem),
+            Seek::NoItem => return args.absent(table, Saw::NoItem),
             _ => unreachable!("filter and fence were passed above"),
         };
         let address = table.address_of(&wanted);
-        let Some(block) = call.data(table, &wanted, &address) else {
-            return Probed::Read(address);
-        };
-        call.tracer.enter(Stage::DBSeek, address.bytes as usize);
-        let found = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), asked);
+        let Some(block) = args.data(table, &wanted, &address) else { return Probed::Read(address) };
+        args.tracer.enter(Stage::DBSeek, address.bytes as usize);
+        let found = data::find(block.bytes(), args.op.key, args.op.hash.block_tag(), asked);
         if let Block::Counted(_) = block {
             table.note_absent(found.is_none());
         }
         let Some(found) = found else {
-            return call.absent(table, Saw::NoItem);
+            return args.absent(table, Saw::NoItem);
         };
-        call.tracer.saw(Saw::Item(found.kind));
+        args.tracer.saw(Saw::Item(found.kind));
         Probed::Hit(match (found.kind, block) {
             (ItemKind::Delete | ItemKind::DeleteRange, _) => Lookup::Absent,
             (ItemKind::Put, Block::Pinned(bytes)) => Lookup::Pinned(&bytes[found.value]),
@@ -258,17 +266,17 @@ impl Position {
     #[inline(never)]
     fn filter_read<T: Tracer>(
         &mut self,
-        table: &Table,
-        call: &mut Call<'_, '_, T>,
+        table: &TableReader,
+        args: &mut ProbeArgs<'_, '_, T>,
         address: &BlockAddress,
     ) -> Option<Filter> {
-        let Some(page) = call.page(address) else {
-            let is_last = call.tree.is_some_and(|tree| self.is_in_last_run(tree, call.op.key));
+        let Some(page) = args.page(address) else {
+            let is_last = args.tree.is_some_and(|tree| self.is_in_last_run(tree, args.op.key));
             let is_done_without = is_last && !table.is_mostly_absent();
             return is_done_without.then_some(Filter::Unasked);
         };
-        self.take_told(table, call, page.bytes());
-        let is_no = table.filter(call.op.key, call.op.hash, Some(page.bytes())) == Filtered::No;
+        self.take_told(table, args, page.bytes());
+        let is_no = table.filter(args.op.key, args.op.hash, Some(page.bytes())) == Filtered::No;
         if is_no && matches!(page, Block::Counted(_)) {
             table.note_absent(true);
         }
@@ -276,10 +284,10 @@ impl Position {
     }
 
     /// Stores the results of a page by column for older runs of the node.
-    fn take_told<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>, page: &[u8]) {
-        let (key, hash) = (call.op.key, filter::field(call.op.hash));
+    fn take_told<T: Tracer>(&mut self, table: &TableReader, args: &ProbeArgs<'_, '_, T>, page: &[u8]) {
+        let (key, hash) = (args.op.key, filter::field(args.op.hash));
         let Some((page, column)) = table.tells(key, page) else { return };
-        let pile = call.tree.and_then(|tree| tree.piles(key).nth(self.level)).unwrap_or_default();
+        let pile = args.tree.and_then(|tree| tree.piles(key).nth(self.level)).unwrap_or_default();
         let older = pile.iter().enumerate().skip(self.run + 1);
         let mut older = older.map(|(run, tables)| (run, tables.tables()[0].table.unique_name()));
         // Both are in the order of age; either may have runs that the other does not have.
@@ -287,7 +295,7 @@ impl Position {
             let Some(may_have) = may_have else { continue };
             let (name, mut rest) = (page.run(number).name, older.clone());
             if let Some((run, _)) = rest.find(|(_, run)| *run == name) {
-                self.told.set(run, may_have);
+                self.filter_results.set(run, may_have);
                 older = rest;
             }
         }
@@ -299,27 +307,27 @@ impl Position {
     }
 
     #[inline(always)]
-    fn fence<T: Tracer>(&self, table: &Table, call: &mut Call<'_, '_, T>) -> Fenced {
-        call.tracer.enter(Stage::IBSeek, 0);
+    fn fence<T: Tracer>(&self, table: &TableReader, args: &mut ProbeArgs<'_, '_, T>) -> Fenced {
+        args.tracer.enter(Stage::IBSeek, 0);
         if let Seek::FenceLine(line) = self.seek {
-            return table.fence_in(call.op.key, line);
+            return table.fence_in(args.op.key, line);
         }
-        if let Some((ahead, line)) = call.ahead
+        if let Some((ahead, line)) = args.ahead
             && std::ptr::eq(ahead, table)
         {
-            return table.fence_in(call.op.key, line);
+            return table.fence_in(args.op.key, line);
         }
-        match table.fence(call.op.key, None) {
-            Fenced::Need(address) => call.fence_read(table, &address),
+        match table.fence(args.op.key, None) {
+            Fenced::Need(address) => args.fence_read(table, &address),
             known => known,
         }
     }
 }
 
-impl<'p, T: Tracer> Call<'_, 'p, T> {
+impl<'p, T: Tracer> ProbeArgs<'_, 'p, T> {
     /// Searches the page of fences, if it was just read or is cached; otherwise returns that it is needed.
     #[inline(never)]
-    fn fence_read(&mut self, table: &Table, address: &BlockAddress) -> Fenced {
+    fn fence_read(&mut self, table: &TableReader, address: &BlockAddress) -> Fenced {
         match self.page(address) {
             None => Fenced::Need(*address),
             Some(page) => table.fence(self.op.key, Some(page.bytes())),
@@ -333,7 +341,7 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
 
     /// As `page`, for a data block of the table.
     #[inline(always)]
-    fn data(&mut self, table: &Table, block: &DataBlock, address: &BlockAddress) -> Option<Block<'p>> {
+    fn data(&mut self, table: &TableReader, block: &DataBlock, address: &BlockAddress) -> Option<Block<'p>> {
         self.answered(address).or_else(|| self.cached(table, block, address).map(Block::Pinned))
     }
 
@@ -344,15 +352,15 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
     }
 
     #[inline]
-    fn cached(&self, table: &Table, block: &DataBlock, address: &BlockAddress) -> Option<&'p [u8]> {
-        match table.place(block) {
-            Some(place) => self.cache.lookup_at(address, place, self.pin),
+    fn cached(&self, table: &TableReader, block: &DataBlock, address: &BlockAddress) -> Option<&'p [u8]> {
+        match table.frame_hint(block) {
+            Some(hint) => self.cache.lookup_at(address, hint, self.pin),
             None => self.cache.lookup(address, self.pin),
         }
     }
 
     /// The answer of a table without an item of the key: its range tombstones may hide the key in older runs.
-    fn absent(&mut self, table: &Table, why: Saw<'_>) -> Probed<'p> {
+    fn absent(&mut self, table: &TableReader, why: Saw<'_>) -> Probed<'p> {
         self.tracer.saw(why);
         if table.ranges().covers(self.op.key) {
             self.tracer.saw(Saw::Hidden);

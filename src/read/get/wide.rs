@@ -22,14 +22,14 @@
 use std::collections::VecDeque;
 
 use crate::base::error::{Error, Result};
-use crate::base::step::{Answer, BlockAddress, Read, Reads, Step};
+use crate::base::step::{Answer, BlockAddress, MachineStep, Read, Reads};
 use crate::cache::BlockRef;
 use crate::levels::version::{Run, Tree};
 use crate::levels::view::View;
 use crate::read::breadth::Chance;
 use crate::read::trace::Tracer;
 
-use super::probe::{Call, Position, Probed, Seek};
+use super::probe::{ProbeArgs, Probed, SearchPosition, Seek};
 use super::{Get, Lookup, Op, Waits};
 
 /// The runs that a get waits for, newest first.
@@ -46,18 +46,18 @@ pub(super) struct Lanes {
 /// too.
 #[derive(Debug)]
 struct Lane {
-    at: Position,
+    at: SearchPosition,
     /// The run behind the lane's last.
     end: usize,
-    state: State,
+    state: WideState,
 }
 
 impl Lane {
     /// Searches its runs from the present one on.
-    fn look<T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, '_, T>) -> State {
+    fn look<T: Tracer>(&mut self, tree: &Tree, args: &mut ProbeArgs<'_, '_, T>) -> WideState {
         loop {
-            let state = State::of(self.at.look(tree, call));
-            if !matches!(state, State::Missed) || !self.at.go_to_table(tree, call.op.key, self.end) {
+            let state = WideState::of(self.at.look(tree, args));
+            if !matches!(state, WideState::Missed) || !self.at.go_to_table(tree, args.op.key, self.end) {
                 return state;
             }
         }
@@ -65,7 +65,7 @@ impl Lane {
 }
 
 #[derive(Debug)]
-enum State {
+enum WideState {
     /// It needs the block, which was not asked for yet.
     Needs(BlockAddress),
     Asked {
@@ -79,27 +79,27 @@ enum State {
     Found(Result<Lookup<'static>>),
 }
 
-impl State {
-    fn of(probed: Probed<'_>) -> State {
+impl WideState {
+    fn of(probed: Probed<'_>) -> WideState {
         match probed {
-            Probed::Not => State::Missed,
+            Probed::Not => WideState::Missed,
             Probed::Touched => unreachable!("who takes turns with others is not wide"),
-            Probed::Read(block) => State::Needs(block),
+            Probed::Read(block) => WideState::Needs(block),
             // An empty value needs no pin. Presence is reported by one, from fences that may not be kept.
-            Probed::Hit(Lookup::Pinned([])) => State::Found(Ok(Lookup::Pinned(&[]))),
-            Probed::Hit(Lookup::Pinned(_)) => State::AtHand,
-            Probed::Hit(Lookup::Absent) => State::Found(Ok(Lookup::Absent)),
-            Probed::Hit(Lookup::Counted(block, range)) => State::Found(Ok(Lookup::Counted(block, range))),
+            Probed::Hit(Lookup::Pinned([])) => WideState::Found(Ok(Lookup::Pinned(&[]))),
+            Probed::Hit(Lookup::Pinned(_)) => WideState::AtHand,
+            Probed::Hit(Lookup::Absent) => WideState::Found(Ok(Lookup::Absent)),
+            Probed::Hit(Lookup::Counted(block, range)) => WideState::Found(Ok(Lookup::Counted(block, range))),
         }
     }
 
     /// Whether lanes behind this one cannot matter.
     fn decides(&self) -> bool {
-        matches!(self, State::AtHand | State::Found(_))
+        matches!(self, WideState::AtHand | WideState::Found(_))
     }
 }
 
-impl Position {
+impl SearchPosition {
     /// Most runs that a get which needs a block here may wait for.
     pub(super) fn lanes_max(&self, tree: &Tree, op: &Op<'_>) -> usize {
         let Some(breadth) = op.breadth else { return 1 };
@@ -132,8 +132,8 @@ impl Position {
     }
 
     /// As `probe`, out of line, away from gets answered from memory.
-    fn look<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Probed<'p> {
-        self.look_into(self.table(tree, call.op.key), call)
+    fn look<'p, T: Tracer>(&mut self, tree: &Tree, args: &mut ProbeArgs<'_, 'p, T>) -> Probed<'p> {
+        self.look_into(self.table(tree, args.op.key), args)
     }
 }
 
@@ -144,12 +144,12 @@ impl Get {
         &mut self,
         block: BlockAddress,
         tree: &Tree,
-        call: &mut Call<'_, 'p, T>,
-    ) -> Step<Reads, Result<Lookup<'p>>> {
-        let first = Lane { at: self.at, end: self.at.end(tree, call.op.key), state: State::Needs(block) };
+        args: &mut ProbeArgs<'_, 'p, T>,
+    ) -> MachineStep<Reads, Result<Lookup<'p>>> {
+        let first = Lane { at: self.at, end: self.at.end(tree, args.op.key), state: WideState::Needs(block) };
         self.go_to_run(first.end);
         let lanes = Lanes { lanes: VecDeque::from([first]), asks: 0, is_open: true };
-        self.go_on(Box::new(lanes), tree, call)
+        self.go_on(Box::new(lanes), tree, args)
     }
 
     /// A read has ended, of a lane or of one that was removed.
@@ -158,44 +158,46 @@ impl Get {
         &mut self,
         mut lanes: Box<Lanes>,
         view: &View,
-        call: &mut Call<'_, 'p, T>,
+        args: &mut ProbeArgs<'_, 'p, T>,
         answer: Answer<BlockRef, Error>,
-    ) -> Step<Reads, Result<Lookup<'p>>> {
-        let tree = view.version.tree(call.op.tree).expect("the view of a get stays as it is");
-        lanes.take(answer, tree, call);
-        self.go_on(lanes, tree, call)
+    ) -> MachineStep<Reads, Result<Lookup<'p>>> {
+        let tree = view.version.tree(args.op.tree).expect("the view of a get stays as it is");
+        lanes.take(answer, tree, args);
+        self.go_on(lanes, tree, args)
     }
 
     fn go_on<'p, T: Tracer>(
         &mut self,
         mut lanes: Box<Lanes>,
         tree: &Tree,
-        call: &mut Call<'_, 'p, T>,
-    ) -> Step<Reads, Result<Lookup<'p>>> {
+        args: &mut ProbeArgs<'_, 'p, T>,
+    ) -> MachineStep<Reads, Result<Lookup<'p>>> {
         let lanes_max = loop {
             if lanes.lanes.is_empty() && lanes.is_open {
-                self.open_lane(&mut lanes, tree, call);
+                self.open_lane(&mut lanes, tree, args);
             }
-            let Some(mut first) = lanes.lanes.pop_front() else { return Step::Done(Ok(Lookup::Absent)) };
+            let Some(mut first) = lanes.lanes.pop_front() else {
+                return MachineStep::Done(Ok(Lookup::Absent));
+            };
             match first.state {
-                State::Missed => continue,
-                State::Found(found) => return Step::Done(found),
-                State::AtHand => match first.at.look(tree, call) {
-                    Probed::Hit(found) => return Step::Done(Ok(found)),
+                WideState::Missed => continue,
+                WideState::Found(found) => return MachineStep::Done(found),
+                WideState::AtHand => match first.at.look(tree, args) {
+                    Probed::Hit(found) => return MachineStep::Done(Ok(found)),
                     // It was evicted meanwhile.
-                    probed => first.state = State::of(probed),
+                    probed => first.state = WideState::of(probed),
                 },
-                State::Needs(_) | State::Asked { .. } => {
-                    let lanes_max = first.at.lanes_max(tree, call.op);
+                WideState::Needs(_) | WideState::Asked { .. } => {
+                    let lanes_max = first.at.lanes_max(tree, args.op);
                     lanes.lanes.push_front(first);
                     break lanes_max;
                 }
             }
             lanes.lanes.push_front(first);
         };
-        let reads = self.ask(&mut lanes, lanes_max, tree, call);
+        let reads = self.ask(&mut lanes, lanes_max, tree, args);
         self.waits = Waits::Lanes(lanes);
-        if reads.is_empty() { Step::Wait } else { Step::Ask(reads) }
+        if reads.is_empty() { MachineStep::Wait } else { MachineStep::Ask(reads) }
     }
 
     /// Asks for the lanes' blocks, and opens lanes up to `lanes_max` while they may matter.
@@ -204,18 +206,18 @@ impl Get {
         lanes: &mut Lanes,
         lanes_max: usize,
         tree: &Tree,
-        call: &mut Call<'_, '_, T>,
+        args: &mut ProbeArgs<'_, '_, T>,
     ) -> Reads {
         let mut reads = Reads::new();
         for index in 0..lanes_max {
             if index == lanes.lanes.len() && lanes.is_open {
-                self.open_lane(lanes, tree, call);
+                self.open_lane(lanes, tree, args);
             }
             let Some(lane) = lanes.lanes.get_mut(index) else { break };
-            if let State::Needs(block) = lane.state {
+            if let WideState::Needs(block) = lane.state {
                 let ask = lanes.asks.trailing_ones() as u8;
                 lanes.asks |= 1 << ask;
-                lane.state = State::Asked { ask, block };
+                lane.state = WideState::Asked { ask, block };
                 reads.push(Read { ask, block });
             }
         }
@@ -225,11 +227,11 @@ impl Get {
     /// Searches behind the last lane for the next, if there is one.
     #[cold]
     #[inline(never)]
-    fn open_lane<T: Tracer>(&mut self, lanes: &mut Lanes, tree: &Tree, call: &mut Call<'_, '_, T>) {
-        let state = self.advance(tree, call).map(State::of);
+    fn open_lane<T: Tracer>(&mut self, lanes: &mut Lanes, tree: &Tree, args: &mut ProbeArgs<'_, '_, T>) {
+        let state = self.advance(tree, args).map(WideState::of);
         lanes.is_open = state.as_ref().is_some_and(|state| !state.decides());
         if let Some(state) = state {
-            let end = self.at.end(tree, call.op.key);
+            let end = self.at.end(tree, args.op.key);
             lanes.lanes.push_back(Lane { at: self.at, end, state });
             self.go_to_run(end);
         }
@@ -238,23 +240,28 @@ impl Get {
 
 impl Lanes {
     /// Gives an answer to the lane that asked, if that lane still exists.
-    fn take<T: Tracer>(&mut self, answer: Answer<BlockRef, Error>, tree: &Tree, call: &mut Call<'_, '_, T>) {
+    fn take<T: Tracer>(
+        &mut self,
+        answer: Answer<BlockRef, Error>,
+        tree: &Tree,
+        args: &mut ProbeArgs<'_, '_, T>,
+    ) {
         self.asks &= !(1 << answer.ask);
         let asked = self.lanes.iter_mut().enumerate().find_map(|(index, lane)| match lane.state {
-            State::Asked { ask, block } if ask == answer.ask => Some((index, block, lane)),
+            WideState::Asked { ask, block } if ask == answer.ask => Some((index, block, lane)),
             _ => None,
         });
         let Some((index, block, lane)) = asked else { return };
         lane.state = match answer.result {
             Ok(read) => {
-                call.answer = Some((block, read));
-                let state = lane.look(tree, call);
+                args.answer = Some((block, read));
+                let state = lane.look(tree, args);
                 // The block was for this table, even if the table did not need it because a page is in memory
                 // now.
-                call.answer = None;
+                args.answer = None;
                 state
             }
-            Err(error) => State::Found(Err(error)),
+            Err(error) => WideState::Found(Err(error)),
         };
         if lane.state.decides() {
             self.is_open = false;

@@ -29,13 +29,13 @@ thread_local! {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct ItemBatch {
     memory: Memory,
     /// Items not taken yet.
     left: Range<usize>,
 }
 
-impl Batch {
+impl ItemBatch {
     /// Most memory of a batch: with the growth of vectors, twice the bytes that `short` adds.
     pub(crate) const BYTES_MAX: usize = 13 << 10;
 
@@ -126,10 +126,10 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
+impl Drop for ItemBatch {
     fn drop(&mut self) {
         let memory_bytes = self.memory_bytes();
-        if memory_bytes == 0 || memory_bytes > Batch::BYTES_MAX {
+        if memory_bytes == 0 || memory_bytes > ItemBatch::BYTES_MAX {
             return;
         }
         self.clear();
@@ -145,7 +145,7 @@ impl Drop for Batch {
     }
 }
 
-impl std::fmt::Debug for Batch {
+impl std::fmt::Debug for ItemBatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Batch({} of {} items left)", self.left.len(), self.count())
     }
@@ -158,12 +158,12 @@ mod tests {
     /// Items come out as they were added, from either end, each once; the memory is reused.
     #[test]
     fn items_are_taken_from_both_ends() {
-        let mut batch = Batch::default();
+        let mut batch = ItemBatch::default();
         batch.begin();
         for number in 0..5u8 {
             batch.push((b"ab", &[number]), &vec![number; number.into()]);
         }
-        let item = |batch: &Batch, number: u8| {
+        let item = |batch: &ItemBatch, number: u8| {
             assert_eq!(batch.item(number.into()), (&[b'a', b'b', number][..], &*vec![number; number.into()]));
         };
         (0..5).for_each(|number| item(&batch, number));
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(batch.last_key(), Some(&b"ab\x04"[..]));
         let memory_bytes = batch.memory_bytes();
         drop(batch);
-        let mut again = Batch::default();
+        let mut again = ItemBatch::default();
         again.begin();
         assert_eq!((again.count(), again.last_key(), again.memory_bytes()), (0, None, memory_bytes));
     }

@@ -7,19 +7,19 @@ use crate::base::reserve::{Grant, Reserve, Role};
 use crate::base::sync::{Arc, Weak};
 use crate::table::TableCursor;
 
-use super::Scan;
-use super::source::{Source, key_of};
+use super::ScanMachine;
+use super::source::{ScanSource, key_of};
 
 /// Memory for a copied value that an iterator keeps between steps.
 const VALUE_BYTES_KEPT: usize = 1 << 10;
 
-impl Scan {
+impl ScanMachine {
     /// At the end of a step: obtains a grant for the blocks held, or drops them.
     pub(crate) fn fit(&mut self, reserve: &Arc<Reserve>) {
         if !std::mem::take(&mut self.is_held_anew) && !self.sources.is_empty() {
             return;
         }
-        let held_bytes: u64 = self.sources.iter().map(Source::held_bytes).sum();
+        let held_bytes: u64 = self.sources.iter().map(ScanSource::held_bytes).sum();
         let granted_bytes = self.grant.as_ref().map_or(0, Grant::bytes);
         if held_bytes == 0 {
             self.grant = None;
@@ -42,7 +42,7 @@ impl Scan {
             self.key.clear();
             self.key.extend_from_slice(key_of(&self.sources[winner]).unwrap_or_default());
             self.has_key = true;
-            if let Source::Run(run) = &self.sources[winner] {
+            if let ScanSource::Run(run) = &self.sources[winner] {
                 self.value.clear();
                 self.value.extend_from_slice(run.cursor.as_ref().map_or(&[][..], TableCursor::value));
             }

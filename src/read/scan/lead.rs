@@ -4,7 +4,7 @@
 use crate::base::step::Direction;
 use crate::merge::LoserTree;
 
-use super::range::{Range, is_past};
+use super::range::{ScanRange, is_past};
 use super::source::RunSource;
 
 /// Consecutive items of one source before its lead is checked.
@@ -50,7 +50,13 @@ impl Lead {
     }
 
     /// Checks the lead of the winner, which stands at an item.
-    pub(super) fn look(&mut self, run: &RunSource, merge: &LoserTree, range: &Range, direction: Direction) {
+    pub(super) fn look(
+        &mut self,
+        run: &RunSource,
+        merge: &LoserTree,
+        range: &ScanRange,
+        direction: Direction,
+    ) {
         let cursor = run.cursor.as_ref().expect("the winner stands at an item");
         let items = cursor.items_left().min(LOOK_ITEMS);
         if items == 0 {

@@ -11,16 +11,16 @@ use crate::base::id::TreeId;
 use crate::base::step::Direction;
 use crate::merge::LoserTree;
 
-use super::Scan;
+use super::ScanMachine;
 
 /// See the module.
 pub(crate) struct Merged {
     /// Trees without a scan yet.
     trees: std::vec::IntoIter<TreeId>,
     /// The scan of the current tree, before its first item.
-    first: Option<Box<Scan>>,
+    first: Option<Box<ScanMachine>>,
     /// Scans that have an item; `None` at their end.
-    scans: Vec<Option<Box<Scan>>>,
+    scans: Vec<Option<Box<ScanMachine>>>,
     /// Made after the first items of all trees were found.
     order: Option<LoserTree>,
     direction: Direction,
@@ -30,7 +30,7 @@ pub(crate) struct Merged {
 
 impl Merged {
     /// Approximate memory of one tree, in bytes, besides the grant of its scan.
-    pub(crate) const TREE_BYTES: u64 = size_of::<Scan>() as u64 + 256;
+    pub(crate) const TREE_BYTES: u64 = size_of::<ScanMachine>() as u64 + 256;
 
     /// A merge of these trees; no tree is read yet.
     pub(crate) fn new(trees: Vec<TreeId>, direction: Direction) -> Merged {
@@ -44,7 +44,7 @@ impl Merged {
     }
 
     /// The scan to be moved before the step is done; `scan_of` makes the scan of a tree.
-    pub(crate) fn due(&mut self, scan_of: impl FnOnce(TreeId) -> Scan) -> Option<&mut Scan> {
+    pub(crate) fn due(&mut self, scan_of: impl FnOnce(TreeId) -> ScanMachine) -> Option<&mut ScanMachine> {
         if self.order.is_some() {
             return if self.is_moving { self.scan() } else { None };
         }
@@ -53,7 +53,7 @@ impl Merged {
         }
         if self.first.is_none() {
             let mut order = LoserTree::new(self.scans.len(), self.direction);
-            order.rebuild(|number| self.scans[number].as_deref().map(Scan::key));
+            order.rebuild(|number| self.scans[number].as_deref().map(ScanMachine::key));
             self.order = Some(order);
         }
         self.first.as_deref_mut()
@@ -71,12 +71,12 @@ impl Merged {
         if !has_item {
             scans[winner] = None;
         }
-        order.update(|number| scans[number].as_deref().map(Scan::key));
+        order.update(|number| scans[number].as_deref().map(ScanMachine::key));
         *is_moving = false;
     }
 
     /// The scan of the current item; `None` past the last one.
-    pub(crate) fn scan(&mut self) -> Option<&mut Scan> {
+    pub(crate) fn scan(&mut self) -> Option<&mut ScanMachine> {
         let winner = self.order.as_ref()?.winner()?;
         self.scans[winner].as_deref_mut()
     }

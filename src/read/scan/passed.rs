@@ -4,11 +4,11 @@
 use std::ops::Bound;
 
 use crate::base::step::Direction;
-use crate::levels::gaps::{End, Gaps, Span, after, end_of, first_from};
+use crate::levels::gaps::{GapEnd, Gaps, KeySpan, after, end_of, first_from};
 use crate::merge::{Covers, LoserTree};
 
-use super::Scan;
-use super::range::Range;
+use super::ScanMachine;
+use super::range::ScanRange;
 use super::source::key_of;
 
 /// Least number of deleted keys in a row for a gap.
@@ -30,7 +30,7 @@ pub(super) struct Passed {
     pub(super) keys_in_all: u64,
     /// The start of the search: forward the first key that the gap may contain, backward the first key behind
     /// it.
-    edge: Option<End>,
+    edge: Option<GapEnd>,
 }
 
 impl Passed {
@@ -51,29 +51,29 @@ impl Passed {
 
     fn set_edge(&mut self, from: Bound<&[u8]>, direction: Direction) {
         self.edge = Some(match direction {
-            Direction::Forward => End::Before(first_from(from)),
+            Direction::Forward => GapEnd::Before(first_from(from)),
             Direction::Backward => end_of(from),
         });
     }
 
     /// The range between the start of the search and the item found, or the end of the range.
-    fn span(&mut self, found: Option<&[u8]>, range: &Range, direction: Direction) -> Option<Span> {
+    fn span(&mut self, found: Option<&[u8]>, range: &ScanRange, direction: Direction) -> Option<KeySpan> {
         let edge = self.edge.take()?;
         match (direction, edge) {
-            (Direction::Forward, End::Before(from)) => {
+            (Direction::Forward, GapEnd::Before(from)) => {
                 let end = || end_of(range.1.as_ref().map(Vec::as_slice));
-                Some(Span { from, to: found.map_or_else(end, |key| End::Before(key.to_vec())) })
+                Some(KeySpan { from, to: found.map_or_else(end, |key| GapEnd::Before(key.to_vec())) })
             }
-            (Direction::Forward, End::OfTree) => None,
+            (Direction::Forward, GapEnd::OfTree) => None,
             (Direction::Backward, to) => {
                 let begin = || first_from(range.0.as_ref().map(Vec::as_slice));
-                Some(Span { from: found.map_or_else(begin, after), to })
+                Some(KeySpan { from: found.map_or_else(begin, after), to })
             }
         }
     }
 }
 
-impl Scan {
+impl ScanMachine {
     /// If the scan starts in a gap, skips the gap.
     #[cold]
     pub(super) fn skip_at_start(&mut self, gaps: &Gaps) {

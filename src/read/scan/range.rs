@@ -9,7 +9,7 @@ use crate::base::step::Direction;
 use crate::merge::Stretch;
 
 /// Start and end of a scan, as owned keys.
-pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+pub(crate) type ScanRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The position to which a source with a hidden item moves.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct SkipTo {
 
 impl SkipTo {
     /// Sets the position past the stretch, in that direction.
-    pub(super) fn set(&mut self, stretch: &Stretch, range: &Range, direction: Direction) {
+    pub(super) fn set(&mut self, stretch: &Stretch, range: &ScanRange, direction: Direction) {
         let beyond = stretch.beyond(direction);
         self.is_end = beyond.is_none_or(|key| match (direction, &range.0) {
             (Direction::Forward, _) => is_past(key, range, direction),
@@ -44,7 +44,7 @@ impl SkipTo {
 }
 
 /// The start of the range in that direction.
-pub(crate) fn start_of(range: &Range, direction: Direction) -> Bound<&[u8]> {
+pub(crate) fn start_of(range: &ScanRange, direction: Direction) -> Bound<&[u8]> {
     let start = match direction {
         Direction::Forward => &range.0,
         Direction::Backward => &range.1,
@@ -53,7 +53,11 @@ pub(crate) fn start_of(range: &Range, direction: Direction) -> Bound<&[u8]> {
 }
 
 /// `from`, or the range's own start in that direction if `from` lies before it.
-pub(crate) fn tighter<'b>(from: Bound<&'b [u8]>, range: &'b Range, direction: Direction) -> Bound<&'b [u8]> {
+pub(crate) fn tighter<'b>(
+    from: Bound<&'b [u8]>,
+    range: &'b ScanRange,
+    direction: Direction,
+) -> Bound<&'b [u8]> {
     let own = start_of(range, direction);
     let (Bound::Included(own_key) | Bound::Excluded(own_key)) = own else {
         return from;
@@ -73,14 +77,14 @@ pub(crate) fn tighter<'b>(from: Bound<&'b [u8]>, range: &'b Range, direction: Di
 
 /// The prefix that most keys of a scan share: the range's, if that is longer than the tree's. If all keys
 /// have `key_bytes` bytes, eight of them remain behind the prefix, and decide alone.
-pub(super) fn expected_prefix<'a>(of_tree: &'a [u8], key_bytes: usize, range: &'a Range) -> &'a [u8] {
+pub(super) fn expected_prefix<'a>(of_tree: &'a [u8], key_bytes: usize, range: &'a ScanRange) -> &'a [u8] {
     let of_range = prefix_of(range);
     let longer = if of_range.len() > of_tree.len() { of_range } else { of_tree };
     &longer[..longer.len().min(key_bytes.saturating_sub(8))]
 }
 
 /// The common prefix of all keys of a range, or a part of it; empty if the range has fewer than two bounds.
-fn prefix_of(range: &Range) -> &[u8] {
+fn prefix_of(range: &ScanRange) -> &[u8] {
     match range {
         (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
             &start[..common_prefix(start, end)]
@@ -90,7 +94,7 @@ fn prefix_of(range: &Range) -> &[u8] {
 }
 
 /// Whether `key` lies past the range's end in that direction.
-pub(super) fn is_past(key: &[u8], range: &Range, direction: Direction) -> bool {
+pub(super) fn is_past(key: &[u8], range: &ScanRange, direction: Direction) -> bool {
     let end = match direction {
         Direction::Forward => &range.1,
         Direction::Backward => &range.0,

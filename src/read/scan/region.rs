@@ -9,9 +9,9 @@ use std::ops::Bound;
 use crate::base::place::NodeId;
 use crate::levels::version::Trie;
 
-use super::range::Range;
+use super::range::ScanRange;
 
-pub(super) struct Region {
+pub(super) struct KeyRegion {
     /// A key with the region's path, at or before all keys of the region.
     way: Vec<u8>,
     /// The end of the whole range.
@@ -20,9 +20,9 @@ pub(super) struct Region {
     next: Option<Vec<u8>>,
 }
 
-impl Region {
+impl KeyRegion {
     /// Enters the region in which the scan begins, and cuts the range to it.
-    pub(super) fn enter(trie: &Trie, from: &Bound<Vec<u8>>, range: &mut Range) -> Region {
+    pub(super) fn enter(trie: &Trie, from: &Bound<Vec<u8>>, range: &mut ScanRange) -> KeyRegion {
         let way = match from {
             Bound::Included(key) | Bound::Excluded(key) => key.clone(),
             Bound::Unbounded => Vec::new(),
@@ -41,11 +41,11 @@ impl Region {
         if let Some(next) = &next {
             range.1 = Bound::Excluded(next.clone());
         }
-        Region { way, end, next }
+        KeyRegion { way, end, next }
     }
 
     /// A key on the region's path, which selects the runs; empty outside of hashed trees.
-    pub(super) fn way(region: &Option<Region>) -> &[u8] {
+    pub(super) fn way(region: &Option<KeyRegion>) -> &[u8] {
         region.as_ref().map_or(&[][..], |region| &region.way)
     }
 
@@ -55,7 +55,7 @@ impl Region {
     }
 
     /// Restores the end of the whole range.
-    pub(super) fn leave(region: &mut Option<Region>, range: &mut Range) {
+    pub(super) fn leave(region: &mut Option<KeyRegion>, range: &mut ScanRange) {
         if let Some(region) = region.take() {
             range.1 = region.end;
         }

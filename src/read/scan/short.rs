@@ -2,7 +2,7 @@
 //!
 //! Every source stands at an item in memory that the pin keeps. One pass over eight bytes of each source's
 //! key finds the least key. Items of one source that precede every other source's are copied without a match.
-//! [`Scan`](super::Scan) continues behind the last key read for all other work: to read a block that is not
+//! [`super::ScanMachine`] continues behind the last key read for all other work: to read a block that is not
 //! in the cache, to pass many deleted keys, to pass a deleted range, to merge very many sources.
 //!
 //! Called by drivers, which pass the view and bound of one moment. One call; it never waits.
@@ -21,16 +21,16 @@ use smallvec::SmallVec;
 
 use crate::base::id::ItemKind;
 use crate::base::step::Direction;
-use crate::levels::gaps::{End, Gaps, Sight, Span, after, end_of, first_from};
+use crate::levels::gaps::{GapEnd, Gaps, KeySpan, Sight, after, end_of, first_from};
 use crate::levels::version::Tree;
 use crate::levels::view::View;
-use crate::memtable::{Generation, MemItem, Position};
+use crate::memtable::{Generation, ItemPosition, MemItem};
 use crate::table::MissingPage;
 
-use super::batch::Batch;
+use super::batch::ItemBatch;
 use super::pinned::Pinned;
-use super::range::{Range, expected_prefix};
-use run::{Entry, Place, RunSource, SplitKey, compare, rank_behind};
+use super::range::{ScanRange, expected_prefix};
+use run::{FirstBlock, PinnedCache, ShortRunSource, SplitKey, compare, rank_behind};
 
 /// More sources are merged by a scan's loser tree.
 const SOURCES_MAX: usize = 12;
@@ -47,9 +47,9 @@ const GAP_DELETES: usize = 8;
 
 /// The range and number of items to read.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted<'w> {
+pub(crate) struct BatchRequest<'w> {
     pub(crate) sight: Sight,
-    pub(crate) range: &'w Range,
+    pub(crate) range: &'w ScanRange,
     pub(crate) direction: Direction,
     /// The start in that direction, within the range.
     pub(crate) from: Bound<&'w [u8]>,
@@ -58,7 +58,7 @@ pub(crate) struct Wanted<'w> {
 
 /// The extent of the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Filled {
+pub(crate) enum BatchExtent {
     /// To the end of the range.
     ToEnd,
     /// As many items as wanted, or as fit.
@@ -78,14 +78,14 @@ impl From<MissingPage> for Stuck {
 
 /// A source that stands at an item.
 enum Source<'p> {
-    Memory { generation: &'p Generation, position: Position, item: MemItem<'p> },
-    Run(RunSource<'p>),
+    Memory { generation: &'p Generation, position: ItemPosition, item: MemItem<'p> },
+    Run(ShortRunSource<'p>),
 }
 
 /// The sources and their end.
 struct Short<'w, 'p> {
-    wanted: &'w Wanted<'w>,
-    place: Place<'p>,
+    request: &'w BatchRequest<'w>,
+    pinned: PinnedCache<'p>,
     /// The prefix that most keys share.
     prefix: &'p [u8],
     /// Newest first; for each the rank: eight bytes of its key, smaller for keys that come earlier in the
@@ -109,7 +109,7 @@ struct Deletes {
 
 impl Deletes {
     #[cold]
-    fn note(&mut self, batch: &Batch) -> Result<(), Stuck> {
+    fn note(&mut self, batch: &ItemBatch) -> Result<(), Stuck> {
         self.all += 1;
         self.leading += usize::from(batch.count() == 0);
         if self.all > DELETES_MAX { Err(Stuck) } else { Ok(()) }
@@ -117,22 +117,22 @@ impl Deletes {
 }
 
 /// Reads the first items into `batch`, behind its present items.
-pub(crate) fn fill<'p>(wanted: &Wanted<'p>, pinned: Pinned<'p>, batch: &mut Batch) -> Filled {
+pub(crate) fn fill<'p>(request: &BatchRequest<'p>, pinned: Pinned<'p>, batch: &mut ItemBatch) -> BatchExtent {
     let Pinned { view, pin, cache, gaps } = pinned;
     let view = view.get();
-    let Wanted { sight, direction, .. } = *wanted;
-    let beyond = if gaps.is_any(sight.tree) { gaps.beyond(sight, wanted.from, direction) } else { None };
+    let BatchRequest { sight, direction, .. } = *request;
+    let beyond = if gaps.is_any(sight.tree) { gaps.beyond(sight, request.from, direction) } else { None };
     let from = match &beyond {
-        None => wanted.from,
-        Some(None) => return Filled::ToEnd,
+        None => request.from,
+        Some(None) => return BatchExtent::ToEnd,
         Some(Some(beyond)) => beyond.as_ref().map(Vec::as_slice),
     };
     let tree = view.version.tree(sight.tree);
     let prefix =
-        tree.map_or(&[][..], |tree| expected_prefix(tree.shared_prefix(), tree.key_bytes(), wanted.range));
+        tree.map_or(&[][..], |tree| expected_prefix(tree.shared_prefix(), tree.key_bytes(), request.range));
     let mut short = Short {
-        wanted,
-        place: Place { cache, pin },
+        request,
+        pinned: PinnedCache { cache, pin },
         prefix,
         sources: SmallVec::new(),
         ranks: SmallVec::new(),
@@ -141,43 +141,43 @@ pub(crate) fn fill<'p>(wanted: &Wanted<'p>, pinned: Pinned<'p>, batch: &mut Batc
         limit: None,
         deletes: Deletes::default(),
     };
-    let filled = short.enter(from, view, tree).and_then(|()| short.merge(batch)).unwrap_or(Filled::Left);
+    let extent = short.enter(from, view, tree).and_then(|()| short.merge(batch)).unwrap_or(BatchExtent::Left);
     if short.deletes.leading >= GAP_DELETES {
-        learn_gap(wanted, filled, gaps, batch);
+        learn_gap(request, extent, gaps, batch);
     }
-    filled
+    extent
 }
 
 /// After many deleted keys before the first item: reports the range before it as a gap.
 #[cold]
-fn learn_gap(wanted: &Wanted<'_>, filled: Filled, gaps: &Gaps, batch: &Batch) {
+fn learn_gap(request: &BatchRequest<'_>, extent: BatchExtent, gaps: &Gaps, batch: &ItemBatch) {
     let found = (batch.count() > 0).then(|| batch.item(0).0);
-    if found.is_none() && filled != Filled::ToEnd {
+    if found.is_none() && extent != BatchExtent::ToEnd {
         return;
     }
-    let span = match wanted.direction {
-        Direction::Forward => Span {
-            from: first_from(wanted.from),
+    let span = match request.direction {
+        Direction::Forward => KeySpan {
+            from: first_from(request.from),
             to: match found {
-                Some(key) => End::Before(key.to_vec()),
-                None => end_of(wanted.range.1.as_ref().map(Vec::as_slice)),
+                Some(key) => GapEnd::Before(key.to_vec()),
+                None => end_of(request.range.1.as_ref().map(Vec::as_slice)),
             },
         },
-        Direction::Backward => Span {
+        Direction::Backward => KeySpan {
             from: match found {
                 Some(key) => after(key),
-                None => first_from(wanted.range.0.as_ref().map(Vec::as_slice)),
+                None => first_from(request.range.0.as_ref().map(Vec::as_slice)),
             },
-            to: end_of(wanted.from),
+            to: end_of(request.from),
         },
     };
-    gaps.learn(wanted.sight, span);
+    gaps.learn(request.sight, span);
 }
 
 impl<'p> Short<'_, 'p> {
     /// Positions every source at its first item.
     fn enter(&mut self, from: Bound<&[u8]>, view: &'p View, tree: Option<&'p Tree>) -> Result<(), Stuck> {
-        let Wanted { sight, range, direction, .. } = *self.wanted;
+        let BatchRequest { sight, range, direction, .. } = *self.request;
         if tree.is_some_and(|tree| tree.trie().is_some()) {
             // A scan goes from node to node.
             return Err(Stuck);
@@ -187,20 +187,20 @@ impl<'p> Short<'_, 'p> {
             return Err(Stuck);
         }
         // The cache misses of all runs overlap with each other, and with those of the write buffers.
-        let mut entries: SmallVec<[Entry<'p>; SOURCES_MAX]> = SmallVec::new();
+        let mut entries: SmallVec<[FirstBlock<'p>; SOURCES_MAX]> = SmallVec::new();
         for run in levels.iter().flat_map(|runs| runs.iter()) {
             if run.has_ranges() {
                 let key = self.key_of(from)?;
                 let around = run.around(key);
                 self.limit_to(around.is_covered, (around.from, around.to))?;
             }
-            entries.extend(Entry::find(run, from, direction));
+            entries.extend(FirstBlock::find(run, from, direction));
         }
         for entry in &mut entries {
-            entry.find_block(from, direction, self.place)?;
+            entry.find_block(from, direction, self.pinned)?;
         }
         for entry in &mut entries {
-            entry.bring(self.place);
+            entry.bring(self.pinned);
         }
         for generation in &view.generations {
             if generation.has_ranges(sight.bound) {
@@ -215,7 +215,8 @@ impl<'p> Short<'_, 'p> {
             }
         }
         for entry in &entries {
-            if let Some(source) = RunSource::open(entry, from, (self.wanted, self.prefix), self.place)? {
+            if let Some(source) = ShortRunSource::open(entry, from, (self.request, self.prefix), self.pinned)?
+            {
                 self.ranks.push(self.turned(source.rank()));
                 self.sources.push(Source::Run(source));
             }
@@ -233,7 +234,7 @@ impl<'p> Short<'_, 'p> {
         Ok(())
     }
 
-    fn merge(&mut self, batch: &mut Batch) -> Result<Filled, Stuck> {
+    fn merge(&mut self, batch: &mut ItemBatch) -> Result<BatchExtent, Stuck> {
         while let Some((mut best, rank, mut next_rank)) = self.least() {
             if next_rank == rank && self.sources.len() > 1 {
                 best = self.settle_ties(rank)?;
@@ -241,24 +242,24 @@ impl<'p> Short<'_, 'p> {
             }
             if rank >= self.edge_rank {
                 if self.is_past(self.sources[best].key()) {
-                    return Ok(Filled::ToEnd);
+                    return Ok(BatchExtent::ToEnd);
                 }
                 if self.is_beyond_limit(self.sources[best].key()) {
                     return Err(Stuck);
                 }
             }
-            if batch.count() >= self.wanted.items_max || batch.bytes() >= BATCH_BYTES {
-                return Ok(Filled::Full);
+            if batch.count() >= self.request.items_max || batch.bytes() >= BATCH_BYTES {
+                return Ok(BatchExtent::Full);
             }
             self.take_from(best, next_rank.min(self.edge_rank), batch)?;
         }
-        Ok(Filled::ToEnd)
+        Ok(BatchExtent::ToEnd)
     }
 
     /// Copies items of a source up to one of rank `stop_rank`, at least one.
-    fn take_from(&mut self, best: usize, stop_rank: u64, batch: &mut Batch) -> Result<(), Stuck> {
+    fn take_from(&mut self, best: usize, stop_rank: u64, batch: &mut ItemBatch) -> Result<(), Stuck> {
         let flip = self.flip();
-        let Wanted { sight, direction, items_max, .. } = *self.wanted;
+        let BatchRequest { sight, direction, items_max, .. } = *self.request;
         match &mut self.sources[best] {
             Source::Memory { generation, position, item } => loop {
                 if item.kind == ItemKind::Put {
@@ -285,7 +286,7 @@ impl<'p> Short<'_, 'p> {
                 let count = run.items_before(stop, items_max - batch.count(), direction);
                 let count = run.items_within(BATCH_BYTES - batch.bytes(), count, direction);
                 run.copy(count, direction, &mut self.deletes, batch)?;
-                if !run.step(count, (self.wanted, self.prefix), self.place)? {
+                if !run.step(count, (self.request, self.prefix), self.pinned)? {
                     break;
                 }
                 let rank = run.rank() ^ flip;
@@ -327,7 +328,7 @@ impl<'p> Short<'_, 'p> {
         while index < self.sources.len() {
             if self.ranks[index] == rank {
                 let order = compare(self.sources[best].key(), self.sources[index].key());
-                match (order, self.wanted.direction) {
+                match (order, self.request.direction) {
                     (Ordering::Equal, _) if !self.step(index)? => {
                         self.remove(index);
                         continue;
@@ -345,7 +346,7 @@ impl<'p> Short<'_, 'p> {
 
     /// Moves a source to its next item; `false` at its end.
     fn step(&mut self, index: usize) -> Result<bool, Stuck> {
-        let Wanted { sight, direction, .. } = *self.wanted;
+        let BatchRequest { sight, direction, .. } = *self.request;
         let rank = match &mut self.sources[index] {
             Source::Memory { generation, position, item } => {
                 let next = generation.step(sight.tree, *position, direction, sight.bound);
@@ -354,7 +355,7 @@ impl<'p> Short<'_, 'p> {
                 rank_behind(self.prefix, item.key)
             }
             Source::Run(run) => {
-                if !run.step(1, (self.wanted, self.prefix), self.place)? {
+                if !run.step(1, (self.request, self.prefix), self.pinned)? {
                     return Ok(false);
                 }
                 run.rank()
@@ -365,7 +366,7 @@ impl<'p> Short<'_, 'p> {
     }
 
     fn flip(&self) -> u64 {
-        match self.wanted.direction {
+        match self.request.direction {
             Direction::Forward => 0,
             Direction::Backward => u64::MAX,
         }
@@ -381,7 +382,7 @@ impl<'p> Short<'_, 'p> {
 
     /// The key at which range tombstones are looked up.
     fn key_of<'f>(&self, from: Bound<&'f [u8]>) -> Result<&'f [u8], Stuck> {
-        match (from, self.wanted.direction) {
+        match (from, self.request.direction) {
             (Bound::Included(key) | Bound::Excluded(key), _) => Ok(key),
             (Bound::Unbounded, Direction::Forward) => Ok(&[]),
             (Bound::Unbounded, Direction::Backward) => Err(Stuck),
@@ -393,7 +394,7 @@ impl<'p> Short<'_, 'p> {
         if is_covered {
             return Err(Stuck);
         }
-        let (limit, is_tighter) = match self.wanted.direction {
+        let (limit, is_tighter) = match self.request.direction {
             Direction::Forward => (to, self.limit.is_none_or(|limit| to < limit)),
             Direction::Backward => (from, self.limit.is_none_or(|limit| from > limit)),
         };
@@ -404,7 +405,7 @@ impl<'p> Short<'_, 'p> {
     }
 
     fn is_beyond_limit(&self, key: SplitKey<'_>) -> bool {
-        self.limit.is_some_and(|limit| match self.wanted.direction {
+        self.limit.is_some_and(|limit| match self.request.direction {
             Direction::Forward => compare(key, (limit, &[])).is_ge(),
             Direction::Backward => compare(key, (limit, &[])).is_lt(),
         })
@@ -412,7 +413,7 @@ impl<'p> Short<'_, 'p> {
 
     /// As [`is_past`](super::range::is_past).
     fn is_past(&self, key: SplitKey<'_>) -> bool {
-        let Wanted { range, direction, .. } = self.wanted;
+        let BatchRequest { range, direction, .. } = self.request;
         let (end, beyond) = match direction {
             Direction::Forward => (&range.1, Ordering::Greater),
             Direction::Backward => (&range.0, Ordering::Less),

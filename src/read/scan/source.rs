@@ -10,7 +10,7 @@ use crate::cache::{Cache, Near};
 use crate::levels::gaps::Sight;
 use crate::levels::version::Run;
 use crate::levels::view::View;
-use crate::memtable::{Generation, Position};
+use crate::memtable::{Generation, ItemPosition};
 use crate::merge::ITEM_SEQUENCE;
 use crate::table::TableCursor;
 
@@ -36,7 +36,7 @@ const BLOCK_BYTES_MIN: usize = 4096;
 
 /// One source.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each run of each seek")]
-pub(super) enum Source {
+pub(super) enum ScanSource {
     Memory(MemorySource),
     Run(RunSource),
 }
@@ -46,14 +46,14 @@ pub(super) struct MemorySource {
     /// Index of the generation in the view.
     generation: usize,
     /// Valid in the view it was made for only.
-    position: Option<Position>,
+    position: Option<ItemPosition>,
     key: Vec<u8>,
     sequence: Sequence,
     kind: ItemKind,
 }
 
 impl MemorySource {
-    pub(super) fn at(index: usize, generation: &Generation, position: Option<Position>) -> MemorySource {
+    pub(super) fn at(index: usize, generation: &Generation, position: Option<ItemPosition>) -> MemorySource {
         let (key, sequence, kind) = (Vec::new(), 0, ItemKind::Put);
         let mut source = MemorySource { generation: index, position, key, sequence, kind };
         source.set(generation, position);
@@ -87,7 +87,7 @@ impl MemorySource {
         self.of(view).item(self.position.expect("the winner stands at an item")).value
     }
 
-    fn set(&mut self, generation: &Generation, position: Option<Position>) {
+    fn set(&mut self, generation: &Generation, position: Option<ItemPosition>) {
         self.position = position;
         if let Some(item) = position.map(|position| generation.item(position)) {
             self.key.clear();
@@ -97,12 +97,12 @@ impl MemorySource {
     }
 }
 
-impl Source {
+impl ScanSource {
     /// Bytes of the blocks that it holds.
     pub(super) fn held_bytes(&self) -> u64 {
         match self {
-            Source::Memory(_) => 0,
-            Source::Run(run) => run.cursor.as_ref().map_or(0, TableCursor::held_bytes) as u64,
+            ScanSource::Memory(_) => 0,
+            ScanSource::Run(run) => run.cursor.as_ref().map_or(0, TableCursor::held_bytes) as u64,
         }
     }
 }
@@ -115,14 +115,14 @@ pub(super) struct RunSource {
     table: usize,
     direction: Direction,
     pub(super) cursor: Option<TableCursor>,
-    ahead: Ahead,
+    ahead: SourceReadahead,
     /// The block after the current one; its index slot in the cache was prefetched.
     following: Option<BlockAddress>,
 }
 
 /// The read-ahead state of a source.
 #[derive(Clone, Default)]
-pub(super) struct Ahead {
+pub(super) struct SourceReadahead {
     /// Bytes to read ahead at the next missing block.
     bytes: usize,
     /// Its share of the scan's read-ahead, in units of 1 / `SHARE_ALL`.
@@ -146,7 +146,7 @@ impl RunSource {
             table: 0,
             direction,
             cursor: None,
-            ahead: Ahead::default(),
+            ahead: SourceReadahead::default(),
             following: None,
         };
         let count = run.tables().len();
@@ -301,27 +301,27 @@ impl RunSource {
 
 /// The current key of a source; `None` at its end.
 #[inline]
-pub(super) fn key_of(source: &Source) -> Option<&[u8]> {
+pub(super) fn key_of(source: &ScanSource) -> Option<&[u8]> {
     match source {
-        Source::Memory(memory) => memory.position.map(|_| memory.key.as_slice()),
-        Source::Run(run) => run.cursor.as_ref().map(TableCursor::key),
+        ScanSource::Memory(memory) => memory.position.map(|_| memory.key.as_slice()),
+        ScanSource::Run(run) => run.cursor.as_ref().map(TableCursor::key),
     }
 }
 
 /// The kind of a source's current item.
 #[inline]
-pub(super) fn kind_of(source: &Source) -> ItemKind {
+pub(super) fn kind_of(source: &ScanSource) -> ItemKind {
     match source {
-        Source::Memory(memory) => memory.kind,
-        Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").kind(),
+        ScanSource::Memory(memory) => memory.kind,
+        ScanSource::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").kind(),
     }
 }
 
 /// The sequence of its current item, for comparison with range tombstones of the source.
-pub(super) fn sequence_of(source: &Source) -> Sequence {
+pub(super) fn sequence_of(source: &ScanSource) -> Sequence {
     match source {
-        Source::Memory(memory) => memory.sequence,
-        Source::Run(_) => ITEM_SEQUENCE,
+        ScanSource::Memory(memory) => memory.sequence,
+        ScanSource::Run(_) => ITEM_SEQUENCE,
     }
 }
 

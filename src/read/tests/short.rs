@@ -1,8 +1,8 @@
 //! Short ranges compared with scans of the same view, and the cases that they leave to scans.
 
 use super::*;
-use crate::levels::gaps::{End, Span};
-use crate::read::scan::{self, Filled, Wanted, fill, start_of, tighter};
+use crate::levels::gaps::{GapEnd, KeySpan};
+use crate::read::scan::{self, BatchExtent, BatchRequest, fill, start_of, tighter};
 
 /// Cache memory for all blocks that a test reads.
 const CACHE_BYTES: usize = 1 << 20;
@@ -33,7 +33,7 @@ impl World {
         let hides = |model: &mut Model, covers: &[Cover]| {
             model.retain(|key, _| !covers.iter().any(|(start, end)| start <= key && key < end));
         };
-        let (mut model, mut changes) = (Model::new(), vec![Change::AddTree(TREE)]);
+        let (mut model, mut changes) = (Model::new(), vec![VersionChange::AddTree(TREE)]);
         for (sequence, level) in [3, 1, 0].into_iter().enumerate() {
             let items = batch(&mut world.rng, [400, 120, 40][sequence]);
             let covers = if level == 0 { covers(&mut world.rng) } else { Vec::new() };
@@ -70,16 +70,16 @@ impl World {
         Sight { tree: TREE, bound, era: self.gaps.era() }
     }
 
-    fn fill(&self, wanted: &Wanted<'_>, batch: &mut scan::Batch) -> Filled {
+    fn fill(&self, request: &BatchRequest<'_>, batch: &mut scan::ItemBatch) -> BatchExtent {
         let pin = self.epoch.pin();
         let view = Published::new(&self.epoch, Arc::clone(&self.view));
         let view = view.load(&pin);
         let pinned = Pinned { view, pin: &pin, cache: &self.cache, gaps: &self.gaps };
-        fill(wanted, pinned, batch)
+        fill(request, pinned, batch)
     }
 }
 
-fn items(batch: &scan::Batch) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn items(batch: &scan::ItemBatch) -> Vec<(Vec<u8>, Vec<u8>)> {
     (0..batch.count()).map(|number| batch.item(number)).map(|(k, v)| (k.to_vec(), v.to_vec())).collect()
 }
 
@@ -98,10 +98,10 @@ fn compare(world: &mut World, rounds: usize) -> [usize; 3] {
             _ => tighter(start.as_ref().map(Vec::as_slice), &range, direction),
         };
         let items_max = 1 + world.rng.index(30);
-        let wanted = Wanted { sight: world.sight(bound), range: &range, direction, from, items_max };
-        let mut batch = scan::Batch::default();
-        let filled = world.fill(&wanted, &mut batch);
-        counts[filled as usize] += 1;
+        let request = BatchRequest { sight: world.sight(bound), range: &range, direction, from, items_max };
+        let mut batch = scan::ItemBatch::default();
+        let extent = world.fill(&request, &mut batch);
+        counts[extent as usize] += 1;
         let part = match direction {
             Direction::Forward => (from.map(<[u8]>::to_vec), Bound::Unbounded),
             Direction::Backward => (Bound::Unbounded, from.map(<[u8]>::to_vec)),
@@ -109,15 +109,15 @@ fn compare(world: &mut World, rounds: usize) -> [usize; 3] {
         let mut expected = expected(&model, &range, direction);
         expected.retain(|(key, _)| is_in(key, &part));
         let found = items(&batch);
-        assert!(batch.memory_bytes() <= scan::Batch::BYTES_MAX, "{batch:?}");
-        let what = || format!("{range:?} {direction:?} from {from:?} at {bound}: {filled:?}");
-        match filled {
-            Filled::ToEnd => assert!(found == expected, "{}", what()),
-            Filled::Full => {
+        assert!(batch.memory_bytes() <= scan::ItemBatch::BYTES_MAX, "{batch:?}");
+        let what = || format!("{range:?} {direction:?} from {from:?} at {bound}: {extent:?}");
+        match extent {
+            BatchExtent::ToEnd => assert!(found == expected, "{}", what()),
+            BatchExtent::Full => {
                 assert!(found.len() == items_max || batch.bytes() >= 4 << 10, "{}", what());
                 assert!(expected.starts_with(&found), "{}", what());
             }
-            Filled::Left => assert!(expected.starts_with(&found), "{}", what()),
+            BatchExtent::Left => assert!(expected.starts_with(&found), "{}", what()),
         }
     }
     counts
@@ -167,7 +167,7 @@ fn ranges_end_among_keys_that_look_alike() {
     builder.number = 100;
     let key = |last: u8| [&[0xff; 9][..], &[last]].concat();
     let batch: Batch = (1..40).map(|last| (key(last), Some(vec![last]))).collect();
-    let mut changes = vec![Change::AddTree(TREE)];
+    let mut changes = vec![VersionChange::AddTree(TREE)];
     changes.extend(builder.run(&batch, &[], Spot { level: 1, run: 0 }, 1));
     let mut other = Batch::new();
     other.insert(b"a".to_vec(), Some(Vec::new()));
@@ -181,9 +181,10 @@ fn ranges_end_among_keys_that_look_alike() {
     for (direction, first) in [(Direction::Forward, 10), (Direction::Backward, 19)] {
         let range = (Bound::Included(key(10)), Bound::Excluded(key(20)));
         let from = start_of(&range, direction);
-        let wanted = Wanted { sight: world.sight(100), range: &range, direction, from, items_max: 100 };
-        let mut batch = scan::Batch::default();
-        assert_eq!(world.fill(&wanted, &mut batch), Filled::ToEnd);
+        let request =
+            BatchRequest { sight: world.sight(100), range: &range, direction, from, items_max: 100 };
+        let mut batch = scan::ItemBatch::default();
+        assert_eq!(world.fill(&request, &mut batch), BatchExtent::ToEnd);
         assert_eq!((batch.count(), batch.item(0).0), (10, &key(first)[..]));
         // A range with one bound has no prefix in common with its keys.
         let range = match direction {
@@ -191,9 +192,10 @@ fn ranges_end_among_keys_that_look_alike() {
             Direction::Backward => (Bound::Included(key(30)), Bound::Unbounded),
         };
         let from = Bound::Unbounded;
-        let wanted = Wanted { sight: world.sight(100), range: &range, direction, from, items_max: 100 };
+        let request =
+            BatchRequest { sight: world.sight(100), range: &range, direction, from, items_max: 100 };
         batch.clear();
-        assert_eq!(world.fill(&wanted, &mut batch), Filled::ToEnd);
+        assert_eq!(world.fill(&request, &mut batch), BatchExtent::ToEnd);
         assert_eq!(batch.count(), if direction == Direction::Forward { 13 } else { 10 });
     }
 }
@@ -224,19 +226,23 @@ fn what_takes_long_is_left() {
     let read = |world: &World| {
         let from = Bound::Unbounded;
         let direction = Direction::Forward;
-        let wanted = Wanted { sight: world.sight(bound), range: &all, direction, from, items_max: 5 };
-        let mut batch = scan::Batch::default();
-        (world.fill(&wanted, &mut batch), items(&batch).into_iter().map(|(key, _)| key).collect::<Vec<_>>())
+        let request = BatchRequest { sight: world.sight(bound), range: &all, direction, from, items_max: 5 };
+        let mut batch = scan::ItemBatch::default();
+        (world.fill(&request, &mut batch), items(&batch).into_iter().map(|(key, _)| key).collect::<Vec<_>>())
     };
-    assert_eq!(read(&world), (Filled::Left, Vec::new()), "many are deleted");
+    assert_eq!(read(&world), (BatchExtent::Left, Vec::new()), "many are deleted");
     let sight = Sight { bound: 539, ..world.sight(bound) };
     let from = Bound::Unbounded;
-    let wanted = Wanted { sight, range: &all, direction: Direction::Forward, from, items_max: 1 };
-    let mut batch = scan::Batch::default();
-    assert_eq!((world.fill(&wanted, &mut batch), batch.item(0).0), (Filled::Full, &keys[40][..]));
+    let request = BatchRequest { sight, range: &all, direction: Direction::Forward, from, items_max: 1 };
+    let mut batch = scan::ItemBatch::default();
+    assert_eq!((world.fill(&request, &mut batch), batch.item(0).0), (BatchExtent::Full, &keys[40][..]));
     let beyond = world.gaps.beyond(sight, Bound::Unbounded, Direction::Forward);
     assert_eq!(beyond, Some(Some(Bound::Included(keys[40].clone()))), "some are a gap from then on");
-    let span = Span { from: Vec::new(), to: End::Before(keys[hidden].clone()) };
+    let span = KeySpan { from: Vec::new(), to: GapEnd::Before(keys[hidden].clone()) };
     world.gaps.learn(world.sight(bound), span);
-    assert_eq!(read(&world), (Filled::Left, keys[hidden..hidden + 2].to_vec()), "then comes a large value");
+    assert_eq!(
+        read(&world),
+        (BatchExtent::Left, keys[hidden..hidden + 2].to_vec()),
+        "then comes a large value"
+    );
 }

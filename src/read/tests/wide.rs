@@ -39,7 +39,7 @@ fn world(seed: u64, shape: Shape) -> World {
     let mut builder = Builder::new(&world.storage, &world.secret, PageBudget::alone(shape.pages_bytes));
     // Numbers behind those of the tables of the base world.
     (builder.filter, builder.number) = (shape.filter, 100);
-    let (mut changes, mut model) = (vec![Change::AddTree(TREE)], Model::new());
+    let (mut changes, mut model) = (vec![VersionChange::AddTree(TREE)], Model::new());
     let deep = [(2, 1), (2, 2), (1, 1), (1, 2), (1, 3)].map(|(level, run)| Spot { level, run });
     for (sequence, spot) in deep.into_iter().chain([Spot::LEVEL_0; 6]).enumerate() {
         let count = world.rng.index(if spot.level == 0 { 60 } else { 250 }) + 1;
@@ -104,11 +104,11 @@ impl World {
         let (mut blocks, mut in_flight_max, mut decided) = (Vec::new(), 0, usize::MAX);
         loop {
             match step {
-                Step::Done(found) => {
+                MachineStep::Done(found) => {
                     let found = found.map(|found| found.value().map(<[u8]>::to_vec));
                     return Played { found, blocks, in_flight_max, left: in_flight.len() };
                 }
-                Step::Ask(reads) => {
+                MachineStep::Ask(reads) => {
                     assert!(!reads.is_empty() && blocks.len() < 1000, "it comes to an end");
                     for read in reads {
                         assert!(in_flight.iter().all(|other| other.ask != read.ask), "numbers differ");
@@ -117,8 +117,8 @@ impl World {
                         in_flight.push(read);
                     }
                 }
-                Step::Wait => assert!(!in_flight.is_empty(), "it waits for what nobody reads"),
-                Step::Touch => panic!("a get alone is never interrupted"),
+                MachineStep::Wait => assert!(!in_flight.is_empty(), "it waits for what nobody reads"),
+                MachineStep::Touch => panic!("a get alone is never interrupted"),
             }
             in_flight_max = in_flight_max.max(in_flight.len());
             let index = if way.is_ordered { 0 } else { rng.index(in_flight.len()) };
@@ -201,7 +201,7 @@ fn presence_of_large_values_is_told_by_fences() {
     let changes = builder.run(&large, &[], Spot { level: 1, run: 9 }, BOUND);
     world.view =
         Arc::new(View { generations: Vec::new(), version: Arc::new(world.view.version.after(changes)) });
-    world.wants = Wants::Presence;
+    world.mode = GetMode::Presence;
     for width in [1, 2, 8] {
         let breadth = Breadth::new(Search::Parallel(width), Arc::default());
         for number in 8..22 {

@@ -21,7 +21,7 @@ type Keys = BTreeSet<Vec<u8>>;
 struct Pile {
     bench: Bench,
     /// Newest first: the keys of each run and its tables.
-    runs: Vec<(Keys, Vec<Arc<Table>>)>,
+    runs: Vec<(Keys, Vec<Arc<TableReader>>)>,
     files: u64,
     /// The number of the next key.
     next: u32,
@@ -88,7 +88,8 @@ impl Pile {
         let (mut told, mut asked) = (0, 0);
         for key in &self.runs[older].0 {
             let hash = self.bench.secret.hash_in(TREE.keyspace, key);
-            let span = |table: &&Arc<Table>| *table.entry().min() <= **key && **key <= *table.entry().max();
+            let span =
+                |table: &&Arc<TableReader>| *table.entry().min() <= **key && **key <= *table.entry().max();
             let Some(table) = self.runs[newer].1.iter().find(span) else { continue };
             let Some(number) = table.filter_page(key, hash).filter(|_| table.has_columns()) else { continue };
             let shape = table.entry().filter;

@@ -10,7 +10,7 @@ const LEARNED: SliceShape = SliceShape { index: IndexPlan::Learned, block_bytes:
 const GATHER_BYTES: usize = 900 << 10;
 
 /// Builds a file of one slice with a small gather buffer.
-fn build(bench: &Bench, model: &Model) -> TableSummary {
+fn build(bench: &Bench, model: &TableModel) -> TableSummary {
     let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
     builder.set_memory_bytes(4 * GATHER_BYTES);
     builder.begin(TREE, LEARNED).expect("begun");
@@ -23,7 +23,7 @@ fn build(bench: &Bench, model: &Model) -> TableSummary {
 }
 
 /// For each page of the slice: whether it is learned, and its number of blocks.
-fn pages(bench: &Bench, table: &Table) -> Vec<(bool, usize)> {
+fn pages(bench: &Bench, table: &TableReader) -> Vec<(bool, usize)> {
     let (contents, span) = (bench.contents(), table.entry().fence_span());
     let pages =
         contents[span.offset as usize..span.end() as usize].chunks(table.entry().fence_page_bytes() as usize);
@@ -43,7 +43,7 @@ fn keys_are_where_models_say() {
         let key = [&[b'~'; 30][..], &[b'a' + (n / 8000) as u8; 40], format!("{n:09}").as_bytes()].concat();
         (key, if n % 7 == 0 { None } else { Some(vec![5; 10]) })
     });
-    let model: Model = even(0).chain(random).chain(tied).chain(even(0xffff_ffff_0000_0000)).collect();
+    let model: TableModel = even(0).chain(random).chain(tied).chain(even(0xffff_ffff_0000_0000)).collect();
     let bench = Bench::new();
     let summary = build(&bench, &model);
     assert_eq!(bench.contents()[16..24], 8u64.to_le_bytes(), "the header says that there are learned pages");
@@ -71,7 +71,7 @@ fn keys_are_where_models_say() {
 fn cursors_pass_over_empty_blocks() {
     // A large value covers the positions of several blocks, of which only one has items.
     let value_bytes = |n: u64| if n % 1000 == 500 { 2000 } else { 40 };
-    let model: Model = (0..12_000u64)
+    let model: TableModel = (0..12_000u64)
         .map(|n| ((n * 16).to_be_bytes().to_vec(), Some(vec![n as u8; value_bytes(n)])))
         .collect();
     let bench = Bench::new();

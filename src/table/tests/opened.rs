@@ -6,15 +6,15 @@ use super::*;
 use crate::base::id::FileName;
 use crate::format::table::footer::Span;
 use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
-use crate::io::sim::{Call, Operation};
+use crate::io::sim::{DiskCall, Operation};
 
 /// A builder that opens its tables reads none of its output back. The pages that opening would have loaded
 /// stay in memory as far as there is room, and the tables give the same answers.
 #[test]
 fn built_tables_are_open() {
     let mut dice = Dice(9);
-    let large: Model = (0..9000).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
-    let small: Model = [(b"one".to_vec(), Some(vec![1])), (b"two".to_vec(), None)].into_iter().collect();
+    let large: TableModel = (0..9000).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
+    let small: TableModel = [(b"one".to_vec(), Some(vec![1])), (b"two".to_vec(), None)].into_iter().collect();
     let other = TreeId { partition: PartitionId(2), ..TREE };
     for limit_bytes in [1 << 20, 24 << 10, 0] {
         let bench = Bench::new();
@@ -40,7 +40,7 @@ fn built_tables_are_open() {
             builder.end().expect("ended");
         }
         let built = builder.finish().expect("finished");
-        let is_read = |call: &Call| call.operation == Operation::Read;
+        let is_read = |call: &DiskCall| call.operation == Operation::Read;
         assert!(bench.disk.log().len() > 2 && !bench.disk.log().iter().any(is_read));
         let opened = bench.open(&built.summary).expect("opens");
         for table in &opened {
@@ -75,7 +75,7 @@ fn built_tables_are_open() {
 fn many_files_open_at_once() {
     let bench = Bench::new();
     let mut files = many_files(&bench);
-    let mut opened: Vec<Vec<Arc<Table>>> = vec![Vec::new(); files.len()];
+    let mut opened: Vec<Vec<Arc<TableReader>>> = vec![Vec::new(); files.len()];
     open_files(&bench.storage, &files, &|_, _| true, &bench.owner, |index, tables| {
         opened[index] = tables;
         Ok(())
@@ -87,11 +87,11 @@ fn many_files_open_at_once() {
     let tables = || opened.iter().flatten();
     for limit_bytes in [4 << 20, 100 << 10] {
         let budgets = [limit_bytes, limit_bytes].map(PageBudget::alone);
-        let others: Vec<Arc<Table>> = files.iter().flat_map(alone).collect();
-        let again: Vec<Arc<Table>> = files.iter().flat_map(alone).collect();
+        let others: Vec<Arc<TableReader>> = files.iter().flat_map(alone).collect();
+        let again: Vec<Arc<TableReader>> = files.iter().flat_map(alone).collect();
         assert!(tables().map(|one| one.entry()).eq(others.iter().map(|one| one.entry())));
         let wanted = || [PageRank::Fences, PageRank::LastFilters].into_iter();
-        let all = |tables: &[Arc<Table>]| -> Vec<(PageRank, Arc<Table>)> {
+        let all = |tables: &[Arc<TableReader>]| -> Vec<(PageRank, Arc<TableReader>)> {
             wanted().flat_map(|rank| tables.iter().map(move |one| (rank, Arc::clone(one)))).collect()
         };
         load_pages(&bench.storage, &budgets[0], u64::MAX, all(&others).into_iter(), Err)
@@ -135,7 +135,7 @@ fn parts_of_pages_leave_room() {
     assert_eq!(whole_bytes, u64::from(SLICES) * UNIT_BYTES as u64);
     let budget = PageBudget::alone(own_bytes as u64 + whole_bytes * 4 / 5);
     // The state of a store whose data is many times the cache.
-    let taken: Vec<_> = std::iter::from_fn(|| budget.places(10)).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| budget.frame_hints(10)).collect();
     let wanted = tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
     load_pages(&bench.storage, &budget, u64::MAX, wanted, Err).expect("all are whole");
     assert!(taken.len() > 10);
@@ -160,7 +160,7 @@ fn many_files(bench: &Bench) -> Vec<Named> {
         for partition in 1..=1 + number as u32 % 7 {
             builder.begin(TreeId { partition: PartitionId(partition), ..TREE }, SHAPE).expect("begun");
             let count = if (number + u64::from(partition)).is_multiple_of(9) { 3000 } else { 3 };
-            let model: Model = (0..count).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
+            let model: TableModel = (0..count).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
             for (key, value) in &model {
                 let (kind, value) = expected(value);
                 builder.add(key, bench.secret.hash(key), kind, &value).expect("added");
@@ -174,7 +174,7 @@ fn many_files(bench: &Bench) -> Vec<Named> {
 }
 
 /// Damages a page of the filter of one slice, and replaces a file by another.
-fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<Table>>]) {
+fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<TableReader>>]) {
     let damaged = opened[5][1].entry().filter_span();
     let mut bytes = bench.disk.contents(files[5].0.file).expect("it is there");
     bytes[damaged.offset as usize + 100] ^= 1;

@@ -11,7 +11,7 @@ fn stored(secret: &HashSecret, key: &[u8]) -> Vec<u8> {
     stored_key(secret, HASHED.keyspace, key).to_vec()
 }
 
-fn placed(secret: &HashSecret, model: &Model) -> Model {
+fn placed(secret: &HashSecret, model: &TableModel) -> TableModel {
     let fits = |key: &&Vec<u8>| key.len() <= PLACED_KEY_BYTES_MAX;
     model.keys().filter(fits).map(|key| (stored(secret, key), model[key].clone())).collect()
 }
@@ -36,7 +36,7 @@ fn bounds_lie_among_items() {
     let bench = Bench::new();
     for items in [0, 1, 20, 2000u32] {
         let put = |n: u32| (stored(&bench.secret, &n.to_be_bytes()), Some(vec![7; 50]));
-        let model: Model = (0..items).map(put).chain([(vec![], None)]).collect();
+        let model: TableModel = (0..items).map(put).chain([(vec![], None)]).collect();
         let probes: Vec<_> = model.keys().cloned().collect();
         agrees("a bound", HASHED, &model, &probes);
     }
@@ -51,8 +51,9 @@ fn items_of_one_quantum_are_found() {
     let all: Vec<Vec<u8>> = (0..60_000u32).map(|n| stored(&secret, &n.to_be_bytes())).collect();
     let head = |key: &Vec<u8>| key[..2].to_vec();
     let narrow = all.iter().filter(|key| head(key) == head(&all[0]));
-    let ground: Model = narrow.map(|key| (key.clone(), Some(dice.bytes(3000)))).collect();
-    let mut mixed: Model = all.iter().take(3000).map(|key| (key.clone(), Some(dice.bytes(100)))).collect();
+    let ground: TableModel = narrow.map(|key| (key.clone(), Some(dice.bytes(3000)))).collect();
+    let mut mixed: TableModel =
+        all.iter().take(3000).map(|key| (key.clone(), Some(dice.bytes(100)))).collect();
     mixed.extend(ground.clone());
     for (name, model) in [("ground", ground), ("ground among others", mixed)] {
         let probes: Vec<_> = all.iter().take(3500).cloned().collect();
@@ -65,7 +66,7 @@ fn items_of_one_quantum_are_found() {
 fn the_order_of_another_secret_is_damage() {
     let bench = Bench::new();
     let put = |n: u32| (stored(&bench.secret, &n.to_be_bytes()), Some(vec![7; 50]));
-    let model: Model = (0..2000).map(put).collect();
+    let model: TableModel = (0..2000).map(put).collect();
     let summary = bench.build(&[(HASHED, SHAPE, &model)]);
     let other = Bench {
         secret: HashSecret::expand([6; 16]),
@@ -102,7 +103,7 @@ fn fences_of_large_items_are_small() {
         let keys: Vec<Vec<u8>> = (0..items).map(|_| stored(&bench.secret, &dice.bytes(16))).collect();
         let first = keys.iter().min().expect("there are some");
         let bytes = |key: &Vec<u8>| if key == first { first_bytes } else { value_bytes };
-        let model: Model = keys.iter().map(|key| (key.clone(), Some(vec![7; bytes(key)]))).collect();
+        let model: TableModel = keys.iter().map(|key| (key.clone(), Some(vec![7; bytes(key)]))).collect();
         let table = bench.open(&bench.build(&[(HASHED, SHAPE, &model)])).expect("opens").remove(0);
         let (entry, name) = (table.entry(), format!("first {first_bytes}, others {value_bytes}"));
         let fence_bytes = entry.fence_span().bytes / u64::from(entry.data_blocks);
@@ -115,7 +116,7 @@ fn fences_of_large_items_are_small() {
 fn hashed_tables_are_small() {
     let bench = Bench::new();
     let mut dice = Dice(4);
-    let model: Model =
+    let model: TableModel =
         (0..100_000).map(|_| (stored(&bench.secret, &dice.bytes(16)), Some(dice.bytes(100)))).collect();
     let summary = bench.build(&[(HASHED, SHAPE, &model)]);
     let table = bench.open(&summary).expect("opens").remove(0);

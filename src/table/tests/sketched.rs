@@ -4,8 +4,8 @@ use super::*;
 use crate::lab::KeyFamily;
 
 /// A table of these keys, opened.
-fn opened(bench: &Bench, keys: &[Vec<u8>], shape: SliceShape) -> (TableSummary, Arc<Table>) {
-    let model: Model = keys.iter().map(|key| (key.clone(), Some(vec![7; 100]))).collect();
+fn opened(bench: &Bench, keys: &[Vec<u8>], shape: SliceShape) -> (TableSummary, Arc<TableReader>) {
+    let model: TableModel = keys.iter().map(|key| (key.clone(), Some(vec![7; 100]))).collect();
     let summary = bench.build(&[(TREE, shape, &model)]);
     let table = bench.open(&summary).expect("opens").remove(0);
     (summary, table)
@@ -58,7 +58,7 @@ fn sketches_stand_for_fences() {
 fn fences_leave_room_for_sketches() {
     let bench = Bench::new();
     let keys = KeyFamily::Hex.keys(40_000, 5);
-    let model: Model = keys.iter().map(|key| (key.clone(), Some(vec![7; 100]))).collect();
+    let model: TableModel = keys.iter().map(|key| (key.clone(), Some(vec![7; 100]))).collect();
     let tree = |number| TreeId { partition: PartitionId(number), ..TREE };
     let slices: Vec<_> = (1..=6).map(|number| (tree(number), SHAPE, &model)).collect();
     let mut tables = bench.open(&bench.build(&slices)).expect("opens");

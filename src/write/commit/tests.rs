@@ -16,8 +16,8 @@ use crate::levels::view::View;
 use crate::levels::view::Views;
 use crate::memtable;
 use crate::wal::LogIdentity;
-use crate::write::batch::{Items as Batch, Writable};
-use crate::write::lengths::{LogLengths, NextLog, Wants};
+use crate::write::batch::{BatchItems, Writable};
+use crate::write::lengths::{LogLengths, NextLog, StandbyRequests};
 use crate::write::pace;
 use crate::write::writer::*;
 
@@ -35,11 +35,11 @@ struct World {
     epoch: Epoch,
 }
 
-fn spare(disk: &SimDisk, number: u64, bytes: u64) -> Spare {
+fn memtable_and_log(disk: &SimDisk, number: u64, bytes: u64) -> MemtableAndLog {
     let identity = LogIdentity { number, path: 0, uid: number + 100, store_id: 7, bytes };
-    let log = Log::create(disk, &identity).expect("room");
+    let log = LogWriter::create(disk, &identity).expect("room");
     let (generation, inserter) = memtable::generation(Region::heap(GENERATION_BYTES).expect("small"));
-    Spare { log, generation, inserter }
+    MemtableAndLog { log, generation, inserter }
 }
 
 impl World {
@@ -54,12 +54,12 @@ impl World {
     fn with_reserve(first_bytes: u64, lengths: LogLengths, reserve: Arc<Reserve>) -> World {
         let disk = SimDisk::new(1);
         disk.create_directory().expect("no fault");
-        let first = spare(&disk, 1, first_bytes);
+        let first = memtable_and_log(&disk, 1, first_bytes);
         let epoch = Epoch::new();
         let generations = vec![Arc::clone(&first.generation)];
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(Version::default()) }));
         let secret = HashSecret::expand([1; 16]);
-        let resumed = Resumed { spare: first, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
+        let resumed = Resumed { active: first, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
         let events = (Arc::new(Event::new()), reserve);
         let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, events);
         World { disk, writer, views, epoch }
@@ -85,11 +85,11 @@ impl World {
     }
 
     fn put_log(&self, number: u64, bytes: u64) {
-        self.writer.put_standby_log(spare(&self.disk, number, bytes).log);
+        self.writer.put_standby_log(memtable_and_log(&self.disk, number, bytes).log);
     }
 
-    fn put_spare(&self, number: u64) {
-        let Spare { log, generation, inserter } = spare(&self.disk, number, LOG_BYTES);
+    fn put_standby(&self, number: u64) {
+        let MemtableAndLog { log, generation, inserter } = memtable_and_log(&self.disk, number, LOG_BYTES);
         self.writer.put_standby_log(log);
         self.writer.put_standby_memtable(StandbyMemtable { generation, inserter, grant: None });
     }
@@ -97,7 +97,7 @@ impl World {
 
 /// The data of a commit, kept as long as its machine.
 struct Op {
-    items: Batch,
+    items: BatchItems,
     keyspaces: Keyspaces,
     until: Until,
     seals: Seals,
@@ -121,7 +121,7 @@ impl Op {
 }
 
 fn put(key: &[u8], value: &[u8], until: Until) -> Op {
-    let mut items = Batch::default();
+    let mut items = BatchItems::default();
     items.push(TREE, ItemKind::Put, key, value).expect("small");
     Op { items, keyspaces: Keyspaces::default(), until, seals: Seals::No }
 }
@@ -177,7 +177,7 @@ fn a_dropped_keyspace_refuses_its_batches() {
     first.run().expect("nothing fails");
     let found = [&b"before"[..], b"l", b"f", b"o", b"later"].map(|key| world.value(key).is_some());
     assert_eq!(found, [true, true, false, true, false]);
-    assert!(world.writer.latched().is_none() && world.writer.queue.lock().front.is_some());
+    assert!(world.writer.latched().is_none() && world.writer.queue.lock().leader.is_some());
 }
 
 /// The memory of waiting batches is bounded: a batch that finds no room waits before it is copied, and is
@@ -216,11 +216,16 @@ fn waiting_batches_are_bounded() {
     assert_eq!(Arc::strong_count(&shared), 2, "it is not copied");
     leader.run().expect("nothing fails");
     drop(second);
-    assert!(world.writer.queue.lock().front.is_some());
+    assert!(world.writer.queue.lock().leader.is_some());
 }
 
 fn seal() -> Op {
-    Op { items: Batch::default(), keyspaces: Keyspaces::default(), until: Until::Written, seals: Seals::Yes }
+    Op {
+        items: BatchItems::default(),
+        keyspaces: Keyspaces::default(),
+        until: Until::Written,
+        seals: Seals::Yes,
+    }
 }
 
 /// One machine and its last step.
@@ -228,24 +233,24 @@ struct Driven<'w> {
     world: &'w World,
     op: &'w Op,
     commit: Commit<&'w Writer>,
-    step: Step<WriteAsk, Result<()>>,
+    step: MachineStep<WriteAsk, Result<()>>,
 }
 
 impl Driven<'_> {
     fn ask(&self) -> WriteAsk {
         match &self.step {
-            Step::Ask(ask) => *ask,
+            MachineStep::Ask(ask) => *ask,
             other => panic!("it asks for nothing: {other:?}"),
         }
     }
 
     fn waits(&self) -> bool {
-        matches!(self.step, Step::Wait)
+        matches!(self.step, MachineStep::Wait)
     }
 
     fn result(&self) -> Option<&Result<()>> {
         match &self.step {
-            Step::Done(result) => Some(result),
+            MachineStep::Done(result) => Some(result),
             _ => None,
         }
     }
@@ -268,11 +273,11 @@ impl Driven<'_> {
     fn run(mut self) -> Result<()> {
         for _ in 0..100 {
             match &self.step {
-                Step::Done(result) => return result.clone(),
-                Step::Ask(WriteAsk::Room { .. }) => panic!("there is no room"),
-                Step::Ask(_) => self.obey(),
-                Step::Touch => unreachable!("a commit takes no turns with others"),
-                Step::Wait => self.answer(Ok(())),
+                MachineStep::Done(result) => return result.clone(),
+                MachineStep::Ask(WriteAsk::Room { .. }) => panic!("there is no room"),
+                MachineStep::Ask(_) => self.obey(),
+                MachineStep::Touch => unreachable!("a commit takes no turns with others"),
+                MachineStep::Wait => self.answer(Ok(())),
             }
         }
         panic!("it never ends");
@@ -324,7 +329,7 @@ fn a_group_is_written_at_once() {
 #[test]
 fn a_seal_is_no_part_of_a_group() {
     let world = World::new();
-    world.put_spare(2);
+    world.put_standby(2);
     let (first, second, third) = (put(b"a", b"1", Until::Written), seal(), put(b"b", b"2", Until::Written));
     let mut one = world.start(&first);
     let (two, three) = (world.start(&second), world.start(&third));
@@ -343,7 +348,7 @@ fn a_seal_is_no_part_of_a_group() {
 #[test]
 fn earlier_logs_are_synced_first() {
     let world = World::new();
-    world.put_spare(2);
+    world.put_standby(2);
     world.run(&put(b"a", b"1", Until::Written)).expect("written");
     world.run(&seal()).expect("sealed");
     let op = put(b"b", b"2", Until::Synced);
@@ -390,7 +395,7 @@ fn the_witness_is_written_beside_the_log() {
 #[test]
 fn an_earlier_log_may_be_gone() {
     let world = World::new();
-    world.put_spare(2);
+    world.put_standby(2);
     world.run(&put(b"a", b"1", Until::Written)).expect("written");
     world.run(&seal()).expect("sealed");
     let op = put(b"b", b"2", Until::Synced);
@@ -415,7 +420,7 @@ fn a_full_disk_clears() {
     let mut one = world.start(&first);
     let mut two = world.start(&second);
     let Role::Leads(lead) = &mut one.commit.role else { panic!("it leads") };
-    lead.front.written_back = lead.front.spare.log.tail().bytes;
+    lead.leader.written_back = lead.leader.active.log.tail().bytes;
     one.answer(Err(full()));
     // Records that may have been written are erased.
     assert!(one.commit.bytes().iter().all(|byte| *byte == 0));
@@ -425,13 +430,13 @@ fn a_full_disk_clears() {
     two.obey();
     assert!(two.result().is_some_and(Result::is_ok));
     assert_eq!((world.writer.visible(), world.value(b"a")), (1, None));
-    let mut front = world.writer.queue.lock().front.take().expect("nobody leads");
-    let tail = front.spare.log.tail().bytes;
-    assert!(front.next_writeback().is_none() && front.written_back <= tail);
+    let mut leader = world.writer.queue.lock().leader.take().expect("nobody leads");
+    let tail = leader.active.log.tail().bytes;
+    assert!(leader.next_writeback().is_none() && leader.written_back <= tail);
 }
 
 /// A failed sync latches. Its group, waiting commits and later commits get an error, no item becomes visible,
-/// and the front is not lost.
+/// and the lead is not lost.
 #[test]
 fn a_failed_sync_latches() {
     let world = World::new();
@@ -446,7 +451,7 @@ fn a_failed_sync_latches() {
     assert!(matches!(two.result(), Some(Err(Error::Latched { .. }))));
     assert!(matches!(world.run(&ops[2]), Err(Error::Latched { .. })));
     assert_eq!(world.writer.visible(), 0);
-    assert!(world.writer.queue.lock().front.is_some());
+    assert!(world.writer.queue.lock().leader.is_some());
 }
 
 /// Without room a leader waits. It fails with the error that prevents new room, and continues once there is
@@ -471,16 +476,16 @@ fn room_is_waited_for() {
     world.writer.set_stuck(None);
     let mut three = world.start(&big[2]);
     assert!(matches!(three.ask(), WriteAsk::Room { .. }));
-    world.put_spare(2);
+    world.put_standby(2);
     three.obey();
     three.run().expect("room now");
     assert_eq!(world.value(&[2]).map(|value| value.len()), Some(GENERATION_BYTES / 3));
 }
 
-/// A machine dropped half-way returns the front: while queued, chosen to lead, waiting for room, or writing.
+/// A machine dropped half-way returns the lead: while queued, chosen to lead, waiting for room, or writing.
 /// Only the last case latches, because it is unknown how much was written.
 #[test]
-fn dropped_machines_lose_no_front() {
+fn dropped_machines_lose_no_lead() {
     let world = World::new();
     let ops: Vec<Op> = [b"a", b"b", b"c"].iter().map(|key| put(*key, b"1", Until::Written)).collect();
     let mut one = world.start(&ops[0]);
@@ -506,10 +511,10 @@ fn dropped_machines_lose_no_front() {
 
     drop(world.start(&ops[0]));
     assert!(matches!(world.run(&ops[1]), Err(Error::Latched { .. })));
-    assert!(world.writer.queue.lock().front.is_some());
+    assert!(world.writer.queue.lock().leader.is_some());
 }
 
-/// Closing takes the front for good. A commit that was under way, or had paused, ends with an error and does
+/// Closing takes the lead for good. A commit that was under way, or had paused, ends with an error and does
 /// not wait for a leader that never comes.
 #[test]
 fn closing_strands_nobody() {

@@ -8,7 +8,7 @@ use crate::format::table::filter::FilterPlan;
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::memtable::{Inserter, generation};
-use crate::table::{Table, TableFile, TableOwner, TableStream, TableSummary};
+use crate::table::{TableFile, TableOwner, TableReader, TableStream, TableSummary};
 
 const SLICE: SliceShape = SliceShape {
     index: crate::table::IndexPlan::Fences,
@@ -16,8 +16,8 @@ const SLICE: SliceShape = SliceShape {
     block_bytes: 4096,
     compression: Compression::None,
 };
-const KEEP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Keep };
-const DROP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Drop };
+const KEEP: TreeFlushPlan = TreeFlushPlan { slice: SLICE, tombstones: Tombstones::Keep };
+const DROP: TreeFlushPlan = TreeFlushPlan { slice: SLICE, tombstones: Tombstones::Drop };
 
 fn tree(keyspace: u32) -> TreeId {
     TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(keyspace + 100) }
@@ -56,7 +56,7 @@ impl Files {
     fn flush(
         &self,
         generations: &[&Arc<Generation>],
-        plan_of: impl FnMut(TreeId) -> Option<TreePlan>,
+        plan_of: impl FnMut(TreeId) -> Option<TreeFlushPlan>,
     ) -> Flush {
         let file = FileName::new(FileKind::Table, self.number);
         let identity = TableIdentity { file, uid: 77, store_id: 5 };
@@ -67,7 +67,7 @@ impl Files {
     /// Tree and items of each slice.
     fn slices(&self, summary: &TableSummary) -> Vec<(TreeId, Pairs)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("tests write text");
-        let items = |table: &Arc<Table>| {
+        let items = |table: &Arc<TableReader>| {
             let mut stream =
                 TableStream::new(Arc::clone(&self.storage), Arc::default(), Arc::clone(table), 64 << 10)
                     .expect("a read");
@@ -81,7 +81,7 @@ impl Files {
         self.open(summary).iter().map(items).collect()
     }
 
-    fn open(&self, summary: &TableSummary) -> Vec<Arc<Table>> {
+    fn open(&self, summary: &TableSummary) -> Vec<Arc<TableReader>> {
         let owner = TableOwner::alone(HashSecret::expand([5; 16]));
         TableFile::open(&self.storage, summary.identity, summary.bytes, summary.checksum, &owner)
             .expect("a whole file")
@@ -98,7 +98,7 @@ fn new_generation() -> (Arc<Generation>, Inserter) {
 
 fn finish(mut flush: Flush) -> (FlushOutput, usize) {
     for turn in 1.. {
-        if let Progress::Done(output) = flush.turn().expect("nothing fails") {
+        if let TurnProgress::Done(output) = flush.turn().expect("nothing fails") {
             return (output, turn);
         }
     }
@@ -178,7 +178,7 @@ fn an_abandoned_flush_removes_its_file() {
     }
     let mut flush = files.flush(&[&one], |_| Some(KEEP));
     for _ in 0..2 {
-        assert!(matches!(flush.turn(), Ok(Progress::More)));
+        assert!(matches!(flush.turn(), Ok(TurnProgress::More)));
     }
     assert_eq!(files.file_count(), 1);
     drop(flush);

@@ -7,7 +7,7 @@ use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::io::sim::SimRng;
 use crate::memtable::{Generation, generation, region_bytes_for, sorted_batch_bytes};
-use crate::write::batch::Items as Batch;
+use crate::write::batch::BatchItems;
 use std::ops::Bound;
 
 fn tree(number: u32) -> TreeId {
@@ -15,8 +15,8 @@ fn tree(number: u32) -> TreeId {
 }
 
 /// Puts, deletes and range deletes of few keys in two trees, some keys many times.
-fn random_batch(seed: u64, count: usize) -> Batch {
-    let (mut rng, mut items) = (SimRng::new(seed), Batch::default());
+fn random_batch(seed: u64, count: usize) -> BatchItems {
+    let (mut rng, mut items) = (SimRng::new(seed), BatchItems::default());
     for number in 0..count {
         let tree = tree(1 + rng.below(2) as u32);
         let key = format!("shared by all {:04}", rng.below(400)).into_bytes();

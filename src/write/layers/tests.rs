@@ -11,7 +11,7 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::SimDisk;
 use crate::memtable::{Inserter, generation};
-use crate::table::{Table, TableFile, TableOwner, TableStream};
+use crate::table::{TableFile, TableOwner, TableReader, TableStream};
 
 const SLICE: SliceShape = SliceShape {
     index: crate::table::IndexPlan::Fences,
@@ -79,7 +79,7 @@ fn insert(inserter: &mut Inserter, write: &Write, sequence: Sequence) {
 struct Made {
     disk: Arc<SimDisk>,
     layers: Arc<Layers>,
-    tables: Vec<(Layer, Arc<Table>)>,
+    tables: Vec<(Layer, Arc<TableReader>)>,
 }
 
 fn make(writes: &[Write], bounds: Vec<Sequence>) -> Made {
@@ -95,7 +95,7 @@ fn make(writes: &[Write], bounds: Vec<Sequence>) -> Made {
     let source = (generation, Arc::clone(&layers));
     let mut flush = LayersFlush::new(Arc::clone(&storage), identity, secret(), source, |_| Some(SLICE));
     let output = loop {
-        if let Progress::Done(output) = flush.turn().expect("no fault") {
+        if let TurnProgress::Done(output) = flush.turn().expect("no fault") {
             break output;
         }
     };
@@ -110,7 +110,7 @@ fn make(writes: &[Write], bounds: Vec<Sequence>) -> Made {
 }
 
 impl Made {
-    fn items(&self, table: &Arc<Table>) -> Vec<(u8, ItemKind, Vec<u8>)> {
+    fn items(&self, table: &Arc<TableReader>) -> Vec<(u8, ItemKind, Vec<u8>)> {
         let storage: Arc<dyn Storage> = Arc::<SimDisk>::clone(&self.disk);
         let stream = TableStream::new(storage, Arc::default(), Arc::clone(table), 64 << 10);
         let (mut stream, mut items) = (stream.expect("a read"), Vec::new());
@@ -249,7 +249,7 @@ fn given_up_it_leaves_nothing() {
     let identity = TableIdentity { file: FileName::new(FileKind::History, 5), uid: 77, store_id: 5 };
     let source = (generation, Arc::new(Layers::new(vec![1000, 2000])));
     let mut flush = LayersFlush::new(Arc::clone(&storage), identity, secret(), source, |_| Some(SLICE));
-    assert!(matches!(flush.turn().expect("no fault"), Progress::More));
+    assert!(matches!(flush.turn().expect("no fault"), TurnProgress::More));
     assert!(flush.memory_bytes() > 0);
     assert_eq!(storage.list().expect("no fault").len(), 1);
     drop(flush);

@@ -1,22 +1,22 @@
-//! Things that are not written here, each with what to write instead.
+//! Banned code, each ban with its replacement.
 
 use super::places;
 use crate::finding::Finding;
 use crate::paths::named;
 use crate::source::{Part, Source, Token};
 
-/// Where a ban holds.
+/// The files in which a ban holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reach {
     Everywhere,
-    /// The library, but not its tests.
+    /// The library without its tests.
     Library,
-    /// The library but for `io`, and not its tests.
+    /// The library without `io` and without its tests.
     LibraryButIo,
     Tests,
 }
 
-/// A run of tokens that is banned.
+/// A banned sequence of tokens.
 struct Ban {
     words: &'static [&'static str],
     reach: Reach,
@@ -54,7 +54,7 @@ const BANS: &[Ban] = &[
     Ban { words: &["DefaultHasher"], reach: Reach::Library, instead: SEEDED },
 ];
 
-/// A path that only `io` may name.
+/// A path that only `io` may use.
 struct PathBan {
     path: &'static [&'static str],
     instead: &'static str,
@@ -82,7 +82,7 @@ const PATH_BANS: &[PathBan] = &[
     PathBan { path: &["getrandom"], instead: RANDOM },
 ];
 
-/// The door to atomics and locks.
+/// The file that may name std's atomics and locks.
 const SYNC_DOOR: &str = "src/base/sync.rs";
 
 pub(crate) fn check(source: &Source, out: &mut Vec<Finding>) {
@@ -132,7 +132,7 @@ fn paths(source: &Source, out: &mut Vec<Finding>) {
     }
 }
 
-/// `cfg_attr(.., allow(..))` is an allow too.
+/// `cfg_attr(.., allow(..))` counts as an allow.
 fn conditional_allow(source: &Source, tokens: &[Token<'_>], out: &mut Vec<Finding>) {
     for index in places(tokens, &["cfg_attr", "("]) {
         let close = crate::source::closing(tokens, index + 1);
@@ -142,7 +142,7 @@ fn conditional_allow(source: &Source, tokens: &[Token<'_>], out: &mut Vec<Findin
     }
 }
 
-/// Maps and sets whose type or constructor leaves the hasher to the standard library.
+/// Finds maps and sets that use the standard library's default hasher, by type or constructor.
 fn default_hashers(source: &Source, tokens: &[Token<'_>], out: &mut Vec<Finding>) {
     for (index, token) in tokens.iter().enumerate() {
         let arguments_least = match token.text {
@@ -163,7 +163,7 @@ fn default_hashers(source: &Source, tokens: &[Token<'_>], out: &mut Vec<Finding>
     }
 }
 
-/// Arguments of the `<..>` that opens at `open`.
+/// Number of arguments of the `<..>` that opens at `open`.
 fn generic_arguments(tokens: &[Token<'_>], open: usize) -> usize {
     let (mut depth, mut count, mut before) = (0i32, 1, "");
     let mut fresh = true;
@@ -183,11 +183,11 @@ fn generic_arguments(tokens: &[Token<'_>], open: usize) -> usize {
         }
         before = token.text;
     }
-    // A comma behind the last argument begins none.
+    // A trailing comma does not start another argument.
     if fresh { count - 1 } else { count }
 }
 
-/// `let _ =` says why the result may be dropped, on its line or the one above.
+/// `let _ =` needs its reason in a comment, on its line or the one above.
 fn ignored_results(source: &Source, tokens: &[Token<'_>], out: &mut Vec<Finding>) {
     for index in places(tokens, &["let", "_", "="]) {
         let line = source.line_of(tokens[index].at);
@@ -199,7 +199,7 @@ fn ignored_results(source: &Source, tokens: &[Token<'_>], out: &mut Vec<Finding>
     }
 }
 
-/// Words that mark what is not finished.
+/// Words that mark unfinished work.
 pub(crate) const MARKS: &[&str] = &["TODO", "FIXME", "XXX"];
 
 fn marks(source: &Source, out: &mut Vec<Finding>) {
@@ -210,7 +210,7 @@ fn marks(source: &Source, out: &mut Vec<Finding>) {
     }
 }
 
-/// The marks that stand in `text` as words of their own.
+/// The marks in `text` that are whole words.
 pub(crate) fn marks_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| MARKS.contains(word))
 }
@@ -224,7 +224,7 @@ mod tests {
         findings(check, path, text).len()
     }
 
-    /// Every ban trips on its own words, in library code and, where it reaches them, in tests.
+    /// Every ban finds its own words, in library code and, if it covers them, in tests.
     #[test]
     fn every_ban_trips() {
         for ban in BANS {
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(count("src/a.rs", "use std::{fmt, sync::Arc, time::Duration};"), 1);
     }
 
-    /// What stands near a ban and is none passes.
+    /// Code that resembles a ban passes.
     #[test]
     fn neighbours_pass() {
         for (path, text) in [
@@ -264,13 +264,13 @@ mod tests {
         }
     }
 
-    /// An allow behind a condition is still one.
+    /// An allow behind a condition is still an allow.
     #[test]
     fn conditional_allows_trip() {
         assert_eq!(count("src/a.rs", "#![cfg_attr(not(test), allow(dead_code))]"), 1);
     }
 
-    /// Types and constructors with the standard hasher trip; named hashers and imports pass.
+    /// Types and constructors with the standard hasher are found; explicit hashers and imports pass.
     #[test]
     fn standard_hashers() {
         for bad in [
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A dropped result needs its reason in the line or above it.
+    /// A dropped result needs its reason on its line or the one above.
     #[test]
     fn dropped_results() {
         assert_eq!(count("src/a.rs", "fn f() {\n    let _ = g();\n}"), 1);
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(count("src/a.rs", "fn f() { let _guard = g(); }"), 0);
     }
 
-    /// Marks trip as words of a comment only.
+    /// Marks are found only as whole words of a comment.
     #[test]
     fn unfinished_marks() {
         for mark in MARKS {

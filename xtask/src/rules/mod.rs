@@ -1,6 +1,10 @@
-//! Rules about one Rust file at a time. Each has an input that trips it and one that passes, in its tests.
+//! Rules about Rust files: each about a single file, but `names` about the whole library and `clauses` about
+//! pages too. The tests of each
+//! rule have an input that fails and one that passes.
 
 mod bans;
+mod clauses;
+mod names;
 mod sizes;
 mod spoken;
 mod unsafety;
@@ -17,20 +21,22 @@ pub(crate) fn check(tree: &Tree, out: &mut Vec<Finding>) {
         spoken::check(source, out);
         unsafety::check(source, out);
     }
+    names::check(tree, out);
+    clauses::check(tree, out);
 }
 
 #[cfg(test)]
 pub(crate) use bans::MARKS;
-/// Indexes at which `wanted` stands in `tokens`.
 pub(crate) use bans::marks_in;
 pub(crate) use sizes::LINE_CHARACTERS_MAX;
 
+/// Indexes in `tokens` at which `wanted` begins.
 fn places<'a>(tokens: &'a [Token<'a>], wanted: &'a [&'a str]) -> impl Iterator<Item = usize> + 'a {
     let same = move |window: &[Token<'_>]| window.iter().zip(wanted).all(|(token, word)| token.text == *word);
     tokens.windows(wanted.len()).enumerate().filter(move |(_, window)| same(window)).map(|(index, _)| index)
 }
 
-/// What `rule` says about a file of this path and text.
+/// The findings of `rule` for a file with this path and text.
 #[cfg(test)]
 fn findings(rule: fn(&crate::source::Source, &mut Vec<Finding>), path: &str, text: &str) -> Vec<Finding> {
     let tree = Tree::of(&[(path, text)]);

@@ -1,4 +1,4 @@
-//! Sizes: of a file, a function, a test module beside the code, and a line.
+//! Limits on the size of a file, a function, a test module beside the code, and a line.
 
 use crate::finding::Finding;
 use crate::source::{Part, Source, closing};
@@ -88,7 +88,7 @@ fn lines(source: &Source, out: &mut Vec<Finding>) {
     }
 }
 
-/// Text that a test compares with stands as it is, and an address is not broken.
+/// Expected text in a test may exceed the limit, and so may an address.
 fn is_exempt(source: &Source, line: usize) -> bool {
     let (raw, code) = (source.raw_line(line), source.code_line(line));
     let without_literals = code.split_whitespace().map(|word| word.chars().count() + 1).sum::<usize>();
@@ -108,7 +108,7 @@ mod tests {
         std::iter::repeat_n(line, count).collect()
     }
 
-    /// 501 lines of code are too many, 500 with any number of comments, blank lines and tests are not.
+    /// 501 lines of code are too many; 500 are not, with any number of comments, blank lines and tests.
     #[test]
     fn file_size() {
         let code = "const A: u8 = 0;\n";
@@ -119,14 +119,14 @@ mod tests {
         assert_eq!(findings(file, "src/a/tests.rs", &lines_of(501, code)).len(), 1);
     }
 
-    /// Tests beside the code move out past 200 lines.
+    /// A test module beside the code of more than 200 lines must move to a file of its own.
     #[test]
     fn test_module_size() {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", lines_of(198, "const A: u8 = 0;\n"));
         assert_eq!(findings(file, "src/a.rs", &format!("fn a() {{}}\n{tests}")).len(), 1);
     }
 
-    /// A function of 71 lines is named with its line; 70, and a declaration without body, pass.
+    /// A function of 71 lines is reported with its line; one of 70, and a declaration without a body, pass.
     #[test]
     fn function_size() {
         let function = |count| format!("//! a\nfn long() {{\n{}}}\n", lines_of(count, "    a();\n"));
@@ -138,7 +138,8 @@ mod tests {
         assert!(findings(functions, "src/a.rs", &declared).is_empty());
     }
 
-    /// A line of 111 characters is too long, 110 are not; text a test compares with and addresses are exempt.
+    /// A line of 111 characters is too long, one of 110 is not; expected text in a test and addresses are
+    /// exempt.
     #[test]
     fn line_size() {
         let comment = |count: usize| format!("// {}", "é".repeat(count - 3));

@@ -1,4 +1,4 @@
-//! What must be said in words: what a module is, and what a test shows.
+//! Required comments: a description of each module, and a sentence for each test.
 
 use super::places;
 use crate::finding::Finding;
@@ -54,7 +54,7 @@ mod tests {
         assert!(findings(module_doc, "src/a.rs", "//! A.\n").is_empty());
     }
 
-    /// A test has a doc comment on either side of its attributes; an ordinary comment is none.
+    /// A test has a doc comment on either side of its attributes; an ordinary comment does not count.
     #[test]
     fn tests_have_docs() {
         let bare = "/// Of b.\nfn b() {}\n\n// c\n#[test]\nfn a() {}";

@@ -1,10 +1,10 @@
-//! Where `unsafe` may stand: in the files listed here, which say so themselves at their top.
+//! Files that may have `unsafe`: those in this list, which must also declare it at their top.
 
 use super::places;
 use crate::finding::Finding;
 use crate::source::Source;
 
-/// Files, and folders with a `/` at the end. Never in `src/format`.
+/// Files, and folders with a `/` at the end. No file of `src/format` may be in the list.
 pub(crate) const UNSAFE_FILES: &[&str] = &[
     "src/base/region.rs",
     "src/base/epoch.rs",
@@ -23,7 +23,7 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
 ];
 
 const SAYS_SO: &[&str] = &["#", "!", "[", "expect", "(", "unsafe_code"];
-/// A file whose unsafe code is for some systems or processors says so for them only.
+/// A file with unsafe code for some systems or processors declares it for these only.
 const SAYS_WHERE: &[&str] = &["#", "!", "[", "cfg_attr"];
 const SAYS_IT: &[&str] = &["expect", "(", "unsafe_code"];
 
@@ -69,7 +69,7 @@ pub(crate) fn check(source: &Source, out: &mut Vec<Finding>) {
     }
 }
 
-/// Listed by its folder: not each file there needs to be unsafe.
+/// Whether the folder is listed: a file in a listed folder need not be unsafe.
 fn in_folder(path: &str) -> bool {
     UNSAFE_FILES.iter().any(|listed| listed.ends_with('/') && path.starts_with(listed))
 }
@@ -81,8 +81,8 @@ mod tests {
 
     const EXPECT: &str = "//! a\n#![expect(unsafe_code, reason = \"b\")]\n";
 
-    /// Unsafe code outside the list, or in a listed file that is silent about it, trips; so does an empty
-    /// permission.
+    /// Unsafe code outside the list, or in a listed file without a declaration, is an error. A permission
+    /// without unsafe code is an error too.
     #[test]
     fn unsafe_is_listed_and_said() {
         let body = "fn f() { unsafe { g() } }";
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Decoders of bytes from disk are never on the list.
+    /// Decoders of bytes from disk are never in the list.
     #[test]
     fn format_is_never_listed() {
         assert!(UNSAFE_FILES.iter().all(|path| !path.starts_with("src/format")));

@@ -10,7 +10,7 @@ fn set(pairs: &[(&str, Option<&str>)]) -> Items {
     pairs.iter().map(own).collect()
 }
 
-fn ranges_of(table: &Table) -> Vec<(String, String)> {
+fn ranges_of(table: &TableReader) -> Vec<(String, String)> {
     let text = |key: &[u8]| String::from_utf8(key.to_vec()).expect("text");
     table.ranges().iter().map(|(start, end)| (text(start), text(end))).collect()
 }
@@ -73,7 +73,7 @@ fn a_range_outlives_a_merge_that_leaves_an_older_run_out() {
 fn covered_tables_are_not_read() {
     let files = Files::new();
     let newer = files.table_with(&set(&[("k", Some("new"))]), &[("key", "l")]);
-    let older: Vec<Arc<Table>> =
+    let older: Vec<Arc<TableReader>> =
         split(&items(0, 1, 4000, 100, 9), 4).iter().map(|part| files.table(part)).collect();
     for table in &older {
         let file = table.file().name();
@@ -104,7 +104,8 @@ fn ranges_are_cut_with_their_tables() {
         let newer = files.table_with(kept, ranges);
         let expected = newer.ranges().clone();
         let (output, _) = finish(files.job(&[vec![newer]], std::slice::from_ref(&all), 20_000));
-        let tables: Vec<Arc<Table>> = output.tables.iter().map(|built| files.open(&built.summary)).collect();
+        let tables: Vec<Arc<TableReader>> =
+            output.tables.iter().map(|built| files.open(&built.summary)).collect();
         assert!(tables.len() > 10, "{} tables", tables.len());
         assert!(tables.windows(2).all(|pair| pair[0].max() < pair[1].min()));
         let found: Vec<_> = tables.iter().flat_map(|table| files.items(table)).collect();

@@ -12,7 +12,7 @@ type Run = BTreeMap<TreeId, (Items, Option<(&'static str, &'static str)>)>;
 
 impl Files {
     /// Creates a file with a slice for each tree.
-    fn shared(&self, run: &Run) -> Vec<Arc<Table>> {
+    fn shared(&self, run: &Run) -> Vec<Arc<TableReader>> {
         let identity = self.numbers.next().expect("numbers are left");
         let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("a new file");
         for (tree, (items, range)) in run {
@@ -28,7 +28,7 @@ impl Files {
         self.open_all(&builder.finish().expect("a write").summary)
     }
 
-    fn open_all(&self, summary: &TableSummary) -> Vec<Arc<Table>> {
+    fn open_all(&self, summary: &TableSummary) -> Vec<Arc<TableReader>> {
         let owner = TableOwner::alone(HashSecret::expand([5; 16]));
         TableFile::open(&self.storage, summary.identity, summary.bytes, summary.checksum, &owner)
             .expect("a whole file")
@@ -38,8 +38,8 @@ impl Files {
     fn joint(
         &self,
         trees: &[TreeId],
-        files: &[Vec<Arc<Table>>],
-        older: &BTreeMap<TreeId, Arc<Table>>,
+        files: &[Vec<Arc<TableReader>>],
+        older: &BTreeMap<TreeId, Arc<TableReader>>,
     ) -> MergeJob {
         self.joint_of(trees, files, older, 40_000)
     }
@@ -48,13 +48,13 @@ impl Files {
     fn joint_of(
         &self,
         trees: &[TreeId],
-        files: &[Vec<Arc<Table>>],
-        older: &BTreeMap<TreeId, Arc<Table>>,
+        files: &[Vec<Arc<TableReader>>],
+        older: &BTreeMap<TreeId, Arc<TableReader>>,
         table_bytes: u64,
     ) -> MergeJob {
         let plan = |tree: &TreeId| {
-            let of_tree = |file: &Vec<Arc<Table>>| file.iter().find(|one| one.tree() == *tree).cloned();
-            TreePlan {
+            let of_tree = |file: &Vec<Arc<TableReader>>| file.iter().find(|one| one.tree() == *tree).cloned();
+            TreeMergePlan {
                 tree: *tree,
                 slice: SLICE,
                 runs: files.iter().filter_map(of_tree).map(|table| vec![table]).collect(),
@@ -111,12 +111,12 @@ fn flushes() -> Vec<Run> {
 #[test]
 fn many_trees_come_out_as_alone() {
     let files = Files::new();
-    let inputs: Vec<Vec<Arc<Table>>> = flushes().iter().map(|run| files.shared(run)).collect();
+    let inputs: Vec<Vec<Arc<TableReader>>> = flushes().iter().map(|run| files.shared(run)).collect();
     let older = (1..200).step_by(3).map(|number| {
         let run = Run::from([(tree(number), (items(0, 20, 10, 5, 9), None))]);
         (tree(number), files.shared(&run).remove(0))
     });
-    let older: BTreeMap<TreeId, Arc<Table>> = older.collect();
+    let older: BTreeMap<TreeId, Arc<TableReader>> = older.collect();
     let trees: Vec<TreeId> = inputs.iter().flatten().map(|table| table.tree()).collect();
     let trees: Vec<TreeId> = trees.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
     assert_eq!(trees.len(), 199);
@@ -150,7 +150,7 @@ fn many_trees_come_out_as_alone() {
 #[test]
 fn damage_is_of_one_tree() {
     let files = Files::new();
-    let inputs: Vec<Vec<Arc<Table>>> = flushes().iter().map(|run| files.shared(run)).collect();
+    let inputs: Vec<Vec<Arc<TableReader>>> = flushes().iter().map(|run| files.shared(run)).collect();
     let damaged = inputs[2].iter().find(|table| table.tree() == tree(94)).expect("it has that tree");
     let (file, at) = (damaged.file().name(), damaged.slice_offset());
     files.storage.write(file, at + 40, &[0xff; 8]).expect("a write");
@@ -159,8 +159,8 @@ fn damage_is_of_one_tree() {
     let mut job = files.joint(&trees, &inputs, &BTreeMap::new());
     let error = loop {
         match job.turn() {
-            Ok(Progress::More) => {}
-            Ok(Progress::Done(_)) => panic!("a damaged slice was merged"),
+            Ok(TurnProgress::More) => {}
+            Ok(TurnProgress::Done(_)) => panic!("a damaged slice was merged"),
             Err(error) => break error,
         }
     };

@@ -65,28 +65,31 @@ impl Life {
     pub(super) fn apply(&mut self, pick: &Pick) {
         let older: Vec<(Vec<u8>, Vec<u8>)> = {
             let shape = self.shape();
-            let bounds = |place: &Place| {
-                let table = &shape.levels[place.level][place.run][place.index];
+            let bounds = |position: &TablePosition| {
+                let table = &shape.levels[position.level][position.run][position.index];
                 (table.min.to_vec(), table.max.to_vec())
             };
             pick.older.iter().map(bounds).collect()
         };
         let next: Vec<(Vec<u8>, u64)> = {
             let shape = self.shape();
-            let table = |place: &Place| &shape.levels[place.level][place.run][place.index];
-            let next = pick.older.iter().filter(|place| (place.level, place.run) == pick.cut_like);
-            next.map(|place| (table(place).max.to_vec(), table(place).bytes)).collect()
+            let table =
+                |position: &TablePosition| &shape.levels[position.level][position.run][position.index];
+            let next = pick.older.iter().filter(|position| (position.level, position.run) == pick.cut_like);
+            next.map(|position| (table(position).max.to_vec(), table(position).bytes)).collect()
         };
         if self.levels.len() <= pick.output_level {
             self.levels.resize_with(pick.output_level + 1, Vec::new);
         }
-        let take = |part: &Part| -> Vec<Items> {
+        let take = |part: &RunPart| -> Vec<Items> {
             self.levels[part.level][part.run].drain(part.tables.clone()).collect()
         };
         let taken: Vec<Vec<Items>> = pick.inputs.iter().map(take).collect();
         let made = match pick.work {
-            Work::Move => taken.into_iter().flatten().collect(),
-            Work::Merge => merged(taken, &older, Cuts::new(next, pick.table_bytes, pick.table_bytes * 10)),
+            MergeKind::Move => taken.into_iter().flatten().collect(),
+            MergeKind::Merge => {
+                merged(taken, &older, Cuts::new(next, pick.table_bytes, pick.table_bytes * 10))
+            }
         };
         let output = &mut self.levels[pick.output_level];
         match pick.output_run {
@@ -125,7 +128,7 @@ impl Life {
         let mut written_bytes = 0;
         for _ in 0..20_000 {
             let Some(pick) = next(&self.shape(), &self.settings) else { return written_bytes };
-            if pick.work == Work::Merge {
+            if pick.work == MergeKind::Merge {
                 let inputs = pick
                     .inputs
                     .iter()
@@ -145,7 +148,7 @@ impl Life {
         assert_eq!(pressure(&tree, settings).debt_bytes, 0);
         assert!(tree.levels[0].len() < settings.level0_runs);
         let last = tree.levels.iter().rposition(|runs| !runs.is_empty()).unwrap_or(0);
-        let bytes = |level: usize| Shape::new(&tree, settings).bytes(level);
+        let bytes = |level: usize| PickContext::new(&tree, settings).bytes(level);
         let most = |runs: usize| runs.min(settings.size_ratio as usize - 1);
         let (above, in_last) = (most(settings.runs_per_level), most(settings.runs_in_last_level));
         for level in 1..=last {

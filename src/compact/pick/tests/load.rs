@@ -110,7 +110,7 @@ impl Life {
 
     /// Bytes that a pick writes.
     fn cost(&self, pick: &Pick) -> u64 {
-        if pick.work == Work::Move {
+        if pick.work == MergeKind::Move {
             return 0;
         }
         let inputs =

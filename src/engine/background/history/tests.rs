@@ -3,20 +3,20 @@
 use super::*;
 use crate::base::id::ItemKind;
 use crate::engine::Store;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::tests::run;
 use crate::io::sim::SimDisk;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
-fn put(store: &Store, keyspace: &Keyspace, numbers: std::ops::Range<u32>) {
+fn put(store: &Store, keyspace: &KeyspaceData, numbers: std::ops::Range<u32>) {
     for number in numbers {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &[7; 1000]).expect("is short");
         store.write(&items, None).expect("no fault");
     }
 }
 
-fn made() -> (Arc<Store>, Arc<crate::io::sim::SimThreads>, Arc<Keyspace>) {
+fn made() -> (Arc<Store>, Arc<crate::io::sim::SimThreads>, Arc<KeyspaceData>) {
     let (store, threads) = run::open(&SimDisk::new(1), None, 1, 2 << 20).expect("opens");
     let keyspace = store.open_keyspace("k", &[]).expect("is made");
     (store, threads, keyspace)

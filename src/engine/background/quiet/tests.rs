@@ -3,13 +3,13 @@
 use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, Ordering};
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::tests::run::open;
-use crate::engine::{Mode, OpenOptions, Store};
+use crate::engine::{OpenMode, OpenOptions, Store};
 use crate::io::sim::{SimDisk, SimThreads, sim_env};
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 use super::*;
 
@@ -35,9 +35,9 @@ fn check(store: &Store) {
     assert!(parts.sum::<u64>() <= memory.budget_bytes, "{memory:?}");
 }
 
-fn put(store: &Store, keyspace: &Keyspace, indexes: std::ops::Range<u64>) {
+fn put(store: &Store, keyspace: &KeyspaceData, indexes: std::ops::Range<u64>) {
     for index in indexes {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, &key(index), &[index as u8; VALUE_BYTES]).expect("small");
         store.write(&items, None).expect("no fault");
         if index % 16 == 0 {
@@ -47,9 +47,9 @@ fn put(store: &Store, keyspace: &Keyspace, indexes: std::ops::Range<u64>) {
 }
 
 /// Reads all items, so that the cache is full.
-fn read(store: &Store, keyspace: &Keyspace) {
+fn read(store: &Store, keyspace: &KeyspaceData) {
     for index in 0..COUNT {
-        let found = store.get(keyspace, (&key(index), Wants::Value), None, &mut NoTrace, |value| {
+        let found = store.get(keyspace, (&key(index), GetMode::Value), None, &mut NoTrace, |value| {
             value.map(|value| value[0])
         });
         assert_eq!(found.expect("no fault"), Some(index as u8));
@@ -78,7 +78,7 @@ fn annex_bytes(store: &Store) -> u64 {
     store.cache.stats().annex_bytes
 }
 
-fn made() -> (Arc<SimDisk>, Arc<Store>, Arc<SimThreads>, Arc<Keyspace>) {
+fn made() -> (Arc<SimDisk>, Arc<Store>, Arc<SimThreads>, Arc<KeyspaceData>) {
     let disk = SimDisk::new(1);
     let (store, threads) = open(&disk, None, 1, MEMORY_BYTES).expect("made");
     let keyspace = store.open_keyspace("items", &[]).expect("made");
@@ -130,10 +130,10 @@ fn parts_are_lent_apart() {
     rest(&store, &threads);
     let lent = annex_bytes(&store);
     read(&store, &keyspace);
-    let merges = [store.quiet.need(Whose::Merges), store.quiet.need(Whose::Merges)];
+    let merges = [store.quiet.use_memory(Whose::Merges), store.quiet.use_memory(Whose::Merges)];
     let beside_merges = annex_bytes(&store);
     assert!(beside_merges < lent && lent - beside_merges >= store.budget.merges_annex_bytes() / 10 * 9);
-    let flush = store.quiet.need(Whose::Flushes);
+    let flush = store.quiet.use_memory(Whose::Flushes);
     assert_eq!(annex_bytes(&store), 0);
     drop(flush);
     let [one, other] = merges;
@@ -143,7 +143,7 @@ fn parts_are_lent_apart() {
     drop(other);
     let now_ns = store.env.clock.now_ns();
     assert_eq!(store.quiet.look(now_ns), Some(store.quiet.rest_ns));
-    drop(store.quiet.need(Whose::Merges));
+    drop(store.quiet.use_memory(Whose::Merges));
     let later_ns = now_ns + store.quiet.rest_ns;
     assert_eq!(store.quiet.look(later_ns), Some(store.quiet.rest_ns), "it was needed meanwhile");
     assert_eq!(annex_bytes(&store), beside_merges);
@@ -159,13 +159,13 @@ fn what_is_late_is_closed_later() {
     rest(&store, &threads);
     let pin = store.epoch.pin();
     read(&store, &keyspace);
-    let need = store.quiet.need(Whose::Flushes);
+    let memory_use = store.quiet.use_memory(Whose::Flushes);
     let late = annex_bytes(&store);
     assert!(late > store.budget.merges_bytes(), "{late}");
     drop(pin);
     store.quiet.look(store.env.clock.now_ns());
     assert!(annex_bytes(&store) <= store.budget.merges_bytes());
-    drop(need);
+    drop(memory_use);
     store.close().expect("no fault");
 }
 
@@ -178,7 +178,7 @@ fn readers_have_it_at_once() {
     let reopened = |memory_bytes| {
         let (env, _threads) = sim_env(&disk, 2);
         let settings = StoreSettings { memory_bytes, ..StoreSettings::default() };
-        Store::open(env, OpenOptions::new(settings, Mode::ReadOnly)).expect("no fault")
+        Store::open(env, OpenOptions::new(settings, OpenMode::ReadOnly)).expect("no fault")
     };
     let store = reopened(MEMORY_BYTES);
     assert!(annex_bytes(&store) * 10 > store.budget.annex_bytes * 9);

@@ -3,33 +3,33 @@
 use super::*;
 use crate::base::id::{ItemKind, PartitionId, SEQUENCE_MAX};
 use crate::base::settings::StoreSettings;
-use crate::format::manifest::{Change, KeyspaceKind, Slice};
-use crate::io::sim::{Crash, Failure, Operation, Plan, Repeat, Select, SimDisk, Stop, sim_env};
+use crate::format::manifest::{KeyspaceKind, ManifestChange, Slice};
+use crate::io::sim::{Crash, Failure, FaultPlan, Operation, Repeat, Select, SimDisk, Stop, sim_env};
 use crate::io::storage::Storage;
-use crate::read::get::Wants;
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 use crate::write::writer::Until;
 
 mod openings;
 
 fn options() -> OpenOptions {
     let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };
-    OpenOptions::new(settings, Mode::CreateIfMissing)
+    OpenOptions::new(settings, OpenMode::CreateIfMissing)
 }
 
 fn open(disk: &Arc<SimDisk>) -> Result<Arc<Store>> {
     Store::open(sim_env(disk, 5).0, options())
 }
 
-fn put(store: &Store, keyspace: &Keyspace, key: &str) {
-    let mut items = Items::default();
+fn put(store: &Store, keyspace: &KeyspaceData, key: &str) {
+    let mut items = BatchItems::default();
     items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), &[7; 600]).expect("small");
     store.write(&items, None).expect("no fault");
 }
 
 /// Appends an edit that no release writes to the manifest of a closed store.
-fn craft(disk: &Arc<SimDisk>, changes: &[Change]) {
+fn craft(disk: &Arc<SimDisk>, changes: &[ManifestChange]) {
     let store_file = StoreFile::load(&**disk).expect("no fault").expect("a store");
     let (_, mut manifest) = ManifestFile::load(&**disk, store_file.live()).expect("sound");
     manifest.append(&**disk, changes).expect("no fault");
@@ -38,18 +38,18 @@ fn craft(disk: &Arc<SimDisk>, changes: &[Change]) {
 /// A manifest that decodes but describes an impossible store is an error at open, not a panic.
 #[test]
 fn crafted_manifests_are_refused() {
-    let keyspace = |id: u32| Change::Keyspace {
+    let keyspace = |id: u32| ManifestChange::Keyspace {
         id: KeyspaceId(id),
         kind: KeyspaceKind::Ordered,
         name: format!("crafted {id}"),
         settings: Vec::new(),
     };
-    let partition = |id: u32| Change::Partition {
+    let partition = |id: u32| ManifestChange::Partition {
         id: PartitionId(id),
         keyspace: KeyspaceId(9),
         name: id.to_le_bytes().into(),
     };
-    let ids = Change::Ids { next_keyspace: u32::MAX, next_partition: u32::MAX };
+    let ids = ManifestChange::Ids { next_keyspace: u32::MAX, next_partition: u32::MAX };
     let slice = Slice {
         keyspace: KeyspaceId(9),
         partition: PartitionId(8),
@@ -65,13 +65,13 @@ fn crafted_manifests_are_refused() {
         min_key: Box::default(),
         max_key: Some(Box::default()),
     };
-    let table = Change::Table { number: 500, path: 0, uid: 1, bytes: 1 << 20, checksum: 0 };
-    let sliced = Change::Slice { table: 500, index: 0, slice };
+    let table = ManifestChange::Table { number: 500, path: 0, uid: 1, bytes: 1 << 20, checksum: 0 };
+    let sliced = ManifestChange::Slice { table: 500, index: 0, slice };
     let edits = [
         (vec![ids.clone(), keyspace(9)], "partitions of a keyspace"),
         (vec![ids.clone(), keyspace(9), partition(8), partition(7)], "partitions of a keyspace"),
         (vec![ids.clone(), keyspace(9), partition(8), table, sliced], "an edit"),
-        (vec![Change::Flushed { sequence: SEQUENCE_MAX }], "the last sequence number"),
+        (vec![ManifestChange::Flushed { sequence: SEQUENCE_MAX }], "the last sequence number"),
     ];
     for (changes, expected) in edits {
         let disk = SimDisk::new(1);
@@ -103,7 +103,7 @@ fn a_damaged_keyspace_keeps_no_other_from_merging() {
     }
     store.flush().expect("no fault");
     let tables = disk.list().expect("no fault").into_iter().filter_map(|entry| match entry {
-        Entry::Ours(file) if file.kind == FileKind::Table => Some(file),
+        DirectoryEntry::Ours(file) if file.kind == FileKind::Table => Some(file),
         _ => None,
     });
     let table = tables.max().expect("a flush made one");
@@ -158,7 +158,7 @@ fn run(disk: &Arc<SimDisk>) -> Acknowledged {
             let Ok(keyspace) = store.open_keyspace(name, &[("level0_runs".to_owned(), 2)]) else { continue };
             for number in 0..12 {
                 let key = format!("{name} {round} {number}");
-                let mut items = Items::default();
+                let mut items = BatchItems::default();
                 items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), &[7; 3000]).expect("small");
                 let until = if number == 7 { Until::Synced } else { Until::Written };
                 if store.write(&items, Some(until)).is_err() || name == "gone" {
@@ -183,7 +183,7 @@ fn check(disk: &Arc<SimDisk>, keys: &[String], what: &str) {
     for key in keys {
         let keyspace = store.keyspace("kept").unwrap_or_else(|error| panic!("{what}: {error:?}"));
         let found = store
-            .get(&keyspace, (key.as_bytes(), Wants::Presence), None, &mut NoTrace, |value| value.is_some());
+            .get(&keyspace, (key.as_bytes(), GetMode::Presence), None, &mut NoTrace, |value| value.is_some());
         assert!(matches!(found, Ok(true)), "{what}: {key}: {found:?}");
     }
     store.settle().unwrap_or_else(|error| panic!("{what}: {error:?}"));
@@ -199,7 +199,7 @@ fn one_failed_call_loses_nothing() {
     for index in (3..disk.calls()).step_by(STEP_CALLS) {
         for failure in [Failure::Io, Failure::Full] {
             let disk = SimDisk::new(1);
-            disk.plan(Plan::fail(Select::ANY, index, failure, Repeat::Once));
+            disk.plan(FaultPlan::fail(Select::ANY, index, failure, Repeat::Once));
             let acknowledged = run(&disk);
             for crash in [Crash::Process, Crash::Power] {
                 let after = disk.fork();
@@ -245,11 +245,11 @@ fn no_file_outlives_a_name_that_is_not_durable() {
 /// Opens a store in a process that ends after its call number `call`; returns `false` if it makes fewer
 /// calls.
 fn stopped_opening(disk: &Arc<SimDisk>, call: u64) -> bool {
-    disk.plan(Plan::stop(Stop::After, call));
+    disk.plan(FaultPlan::stop(Stop::After, call));
     let store = open(disk);
     let is_stopped = disk.is_stopped();
     disk.kill(|| drop(store));
     disk.crash(Crash::Process, call);
-    disk.plan(Plan::default());
+    disk.plan(FaultPlan::default());
     is_stopped
 }

@@ -3,23 +3,23 @@
 use super::*;
 use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
-use crate::engine::publish::keyspace::Keyspace;
-use crate::engine::{Mode, OpenOptions};
-use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, sim_env};
-use crate::read::get::Wants;
+use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::{OpenMode, OpenOptions};
+use crate::io::sim::{Crash, Failure, FaultPlan, Repeat, Select, SimDisk, sim_env};
+use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
 use crate::write::batch;
 
 fn open(disk: &Arc<SimDisk>, memory_bytes: u64) -> Result<Arc<Store>> {
     let settings = StoreSettings { memory_bytes, ..StoreSettings::default() };
-    Store::open(sim_env(disk, 5).0, OpenOptions::new(settings, Mode::CreateIfMissing))
+    Store::open(sim_env(disk, 5).0, OpenOptions::new(settings, OpenMode::CreateIfMissing))
 }
 
 const MUCH: u64 = 2 << 20;
 const LITTLE: u64 = 128 << 10;
 
-fn put(store: &Store, keyspace: &Keyspace, key: &[u8], value: &[u8]) {
-    let mut items = batch::Items::default();
+fn put(store: &Store, keyspace: &KeyspaceData, key: &[u8], value: &[u8]) {
+    let mut items = batch::BatchItems::default();
     items.push(keyspace.tree, ItemKind::Put, key, value).expect("small");
     store.write(&items, None).expect("no fault");
 }
@@ -52,7 +52,7 @@ fn check(store: &Arc<Store>, what: u64) {
     let kept = store.keyspace("kept").expect("it is there");
     for number in 0..COUNT {
         let found =
-            store.get(&kept, (&key(number), Wants::Presence), None, &mut NoTrace, |value| value.is_some());
+            store.get(&kept, (&key(number), GetMode::Presence), None, &mut NoTrace, |value| value.is_some());
         assert!(matches!(found, Ok(true)), "{what}: {number}: {found:?}");
     }
     store.flush().expect("no fault");
@@ -86,11 +86,12 @@ fn reading_takes_memory_as_it_comes() {
     let disk = killed();
     let before = disk.fingerprint();
     let settings = StoreSettings { memory_bytes: LITTLE, ..StoreSettings::default() };
-    let store = Store::open(sim_env(&disk, 5).0, OpenOptions::new(settings, Mode::ReadOnly)).expect("opens");
+    let store =
+        Store::open(sim_env(&disk, 5).0, OpenOptions::new(settings, OpenMode::ReadOnly)).expect("opens");
     let kept = store.keyspace("kept").expect("it is there");
     for number in 0..COUNT {
         let key = key(number);
-        let found = store.get(&kept, (&key, Wants::Presence), None, &mut NoTrace, |value| value.is_some());
+        let found = store.get(&kept, (&key, GetMode::Presence), None, &mut NoTrace, |value| value.is_some());
         assert!(matches!(found, Ok(true)), "{number}: {found:?}");
     }
     store.close().expect("no fault");
@@ -114,7 +115,7 @@ fn cut_short_it_is_gone_on_with() {
     let mut partial_count = 0;
     for index in (0..calls).step_by(5) {
         let fork = disk.fork();
-        fork.plan(Plan::fail(Select::ANY, index, Failure::Io, Repeat::Always));
+        fork.plan(FaultPlan::fail(Select::ANY, index, Failure::Io, Repeat::Always));
         drop(open(&fork, LITTLE));
         fork.crash(Crash::Process, index);
         partial_count += u64::from(tables(&fork) > 0);

@@ -5,12 +5,12 @@ use super::*;
 use crate::base::id::{FileKind, ItemKind};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Ordering;
-use crate::engine::publish::keyspace::Keyspace;
-use crate::engine::{Mode, OpenOptions, Store};
+use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::{OpenMode, OpenOptions, Store};
 use crate::format::manifest::{self, Settings};
-use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, Stop, sim_env};
+use crate::io::sim::{Crash, Failure, FaultPlan, Repeat, Select, SimDisk, Stop, sim_env};
 use crate::levels::store::StoreFile;
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 fn open(disk: &Arc<SimDisk>) -> Arc<Store> {
     open_with(disk, 16 << 10)
@@ -18,11 +18,11 @@ fn open(disk: &Arc<SimDisk>) -> Arc<Store> {
 
 fn open_with(disk: &Arc<SimDisk>, manifest_bytes: u64) -> Arc<Store> {
     let settings = StoreSettings { memory_bytes: 1 << 20, manifest_bytes, ..StoreSettings::default() };
-    Store::open(sim_env(disk, 5).0, OpenOptions::new(settings, Mode::CreateIfMissing)).expect("opens")
+    Store::open(sim_env(disk, 5).0, OpenOptions::new(settings, OpenMode::CreateIfMissing)).expect("opens")
 }
 
-fn put(store: &Store, keyspace: &Keyspace, key: &str) {
-    let mut items = Items::default();
+fn put(store: &Store, keyspace: &KeyspaceData, key: &str) {
+    let mut items = BatchItems::default();
     items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), b"value").expect("small");
     store.write(&items, None).expect("no fault");
 }
@@ -33,9 +33,9 @@ fn place(store: &Store) -> (u64, u64) {
 }
 
 /// An edit of these settings; no code reads them.
-fn with_settings(keyspace: &Keyspace, count: u16) -> Edit<'static> {
+fn with_settings(keyspace: &KeyspaceData, count: u16) -> Edit<'static> {
     let settings: Settings = (1000..1000 + count).map(|id| (id, u64::MAX)).collect();
-    Edit::of(vec![Change::KeyspaceSettings { id: keyspace.id, settings }])
+    Edit::of(vec![ManifestChange::KeyspaceSettings { id: keyspace.id, settings }])
 }
 
 /// A manifest is rewritten when little room is left in it, though the next edit would still fit, and not
@@ -80,7 +80,7 @@ fn place_on(disk: &Arc<SimDisk>) -> (u64, u64) {
     (place.number, place.bytes)
 }
 
-fn state_on(disk: &Arc<SimDisk>) -> (State, ManifestFile) {
+fn state_on(disk: &Arc<SimDisk>) -> (ManifestState, ManifestFile) {
     let file = StoreFile::load(&**disk).expect("sound").expect("a store");
     ManifestFile::load(&**disk, file.live()).expect("sound")
 }
@@ -92,21 +92,24 @@ fn ends_are_promised_at_the_end() {
     open(&disk).close().expect("no fault");
     let logs: Vec<manifest::Log> = state_on(&disk).0.logs.into_values().collect();
     assert_eq!(logs.len(), 1);
-    assert_eq!(logs[0].promise, None, "nothing is in it");
+    assert_eq!(logs[0].recorded_end, None, "nothing is in it");
     let store = open(&disk);
     let keyspace = store.open_keyspace("a", &[]).expect("made");
     put(&store, &keyspace, "one");
     store.close().expect("no fault");
     let (state, manifest) = state_on(&disk);
-    let promises: Vec<u64> =
-        state.logs.values().filter_map(|log| log.promise.map(|promise| promise.bytes)).collect();
-    assert_eq!(promises.len(), 1);
-    assert!(promises[0] > RECORDS_FROM);
+    let recorded_ends: Vec<u64> = state
+        .logs
+        .values()
+        .filter_map(|log| log.recorded_end.map(|recorded_end| recorded_end.bytes))
+        .collect();
+    assert_eq!(recorded_ends.len(), 1);
+    assert!(recorded_ends[0] > RECORDS_FROM);
     let edits = manifest.edit_count();
     let store = open(&disk);
     let open_logs: Vec<manifest::Log> =
         store.catalog.take(&*store.env.threads).state.logs.values().copied().collect();
-    assert_eq!(open_logs, [manifest::Log { promise: None, ..logs[0] }], "the log goes on");
+    assert_eq!(open_logs, [manifest::Log { recorded_end: None, ..logs[0] }], "the log goes on");
     store.close().expect("no fault");
     assert_eq!(state_on(&disk).1.edit_count(), edits + 2, "those of the opening and of the closing");
 }
@@ -137,7 +140,7 @@ fn numbers_without_room_latch_nothing() {
         let store = open(&disk);
         let reserved = store.catalog.reserved.load(Ordering::Relaxed);
         while store.next_file().expect("no fault") + 1 < reserved {}
-        disk.plan(Plan::fail(Select::ANY, 0, failure, Repeat::Once));
+        disk.plan(FaultPlan::fail(Select::ANY, 0, failure, Repeat::Once));
         store.next_file().expect_err("nothing can be reserved");
         assert_eq!(store.writer.latched().is_some(), is_latched, "{failure:?}");
         assert_eq!(store.next_file().is_err(), is_latched, "{failure:?}");
@@ -152,7 +155,7 @@ fn keyspaces_say_what_they_are() {
     let store = open(&disk);
     let (kept, gone) = (store.open_keyspace("kept", &[]), store.open_keyspace("gone", &[]));
     let (kept, gone) = (kept.expect("made"), gone.expect("made"));
-    let has = |keyspace: &Keyspace| store.catalog.take(&*store.env.threads).has_tree(keyspace.tree);
+    let has = |keyspace: &KeyspaceData| store.catalog.take(&*store.env.threads).has_tree(keyspace.tree);
     assert!(has(&kept) && has(&gone));
     assert!(!kept.is_dropped() && kept.check_live().is_ok());
     store.drop_keyspace("gone").expect("no fault");
@@ -197,7 +200,7 @@ fn refused_edits_are_taken_back() {
         catalog.state.keyspaces[&keyspace.id].settings.clone()
     };
     let before = settings(&store);
-    disk.plan(Plan::fail(Select::ANY, 0, Failure::Full, Repeat::Once));
+    disk.plan(FaultPlan::fail(Select::ANY, 0, Failure::Full, Repeat::Once));
     assert!(matches!(store.edit(with_settings(&keyspace, 10)), Err(Error::Full { .. })));
     assert!(store.writer.latched().is_none());
     assert_eq!(settings(&store), before);
@@ -206,11 +209,11 @@ fn refused_edits_are_taken_back() {
 
     let mut catalog = store.catalog.take(&*store.env.threads);
     let known = catalog.state.clone();
-    catalog.state.apply_edit(&[Change::Flushed { sequence: 5 }]).expect("consistent");
+    catalog.state.apply_edit(&[ManifestChange::Flushed { sequence: 5 }]).expect("consistent");
     assert!(store.take_back(&mut catalog));
     assert_eq!(catalog.state, known);
     let (_, mut another) = state_on(&disk);
-    another.append(&*disk, &[Change::Flushed { sequence: 7 }]).expect("no fault");
+    another.append(&*disk, &[ManifestChange::Flushed { sequence: 7 }]).expect("no fault");
     assert!(!store.take_back(&mut catalog), "an edit is there that should not be");
     assert_eq!(catalog.state, known);
     drop(catalog);
@@ -221,7 +224,7 @@ fn refused_edits_are_taken_back() {
 const LARGE_BYTES: u64 = 256 << 10;
 
 /// Makes edits one by one until a new manifest is begun beside them.
-fn until_begun(store: &Store, keyspace: &Keyspace) -> ManifestFile {
+fn until_begun(store: &Store, keyspace: &KeyspaceData) -> ManifestFile {
     for _ in 0..2000 {
         if let Some(manifest) = store.begin_manifest() {
             return manifest;
@@ -275,7 +278,7 @@ fn manifests_written_beside_edits_survive_cuts() {
             store.edit(with_settings(&keyspace, 100)).expect("no fault");
         }
         let before = disk.calls();
-        stop.into_iter().for_each(|index| disk.plan(Plan::stop(Stop::Before, index)));
+        stop.into_iter().for_each(|index| disk.plan(FaultPlan::stop(Stop::Before, index)));
         let begun = store.begin_manifest();
         let made = store.open_keyspace("between", &[]).is_ok();
         let ended = begun.map(|manifest| store.end_manifest(manifest).is_ok());

@@ -13,17 +13,17 @@ const BLOCK: BlockAddress = BlockAddress {
     kind: BlockKind::Data,
 };
 
-fn poll(admission: &Arc<Admission>, place: &mut Option<Place>, waker: &Waker) -> Poll<Turn> {
-    admission.poll(place, (&BLOCK, false), waker)
+fn poll(admission: &Arc<ReadAdmission>, queued: &mut Option<QueuedRead>, waker: &Waker) -> Poll<ReadTurn> {
+    admission.poll(queued, (&BLOCK, false), waker)
 }
 
 /// Begins reads for all owners, and waits for its own turn.
-fn read_and_wait(admission: &Arc<Admission>, woken: &Arc<Event>) -> Turn {
-    let mut place = None;
+fn read_and_wait(admission: &Arc<ReadAdmission>, woken: &Arc<Event>) -> ReadTurn {
+    let mut queued = None;
     loop {
         let seen = woken.seen();
         admission.begin(|_, _permit| Err(Waiter::of_nothing()));
-        match poll(admission, &mut place, &woken.waker()) {
+        match poll(admission, &mut queued, &woken.waker()) {
             Poll::Ready(turn) => return turn,
             Poll::Pending => woken.block(seen, None),
         }
@@ -36,7 +36,7 @@ fn read_and_wait(admission: &Arc<Admission>, woken: &Arc<Event>) -> Turn {
 fn loom_a_dropped_place_holds_up_nobody() {
     explore_deep(|| {
         let woken = Arc::new(Event::new());
-        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, woken.waker(), None);
+        let admission = ReadAdmission::new(ReadLimits { reads: 1, bytes: 100 }, woken.waker(), None);
         let (permit, mut first) = (admission.try_now(1), None);
         assert!(poll(&admission, &mut first, Waker::noop()).is_pending());
         let reads = loom::thread::spawn(move || drop(permit));
@@ -44,7 +44,7 @@ fn loom_a_dropped_place_holds_up_nobody() {
         drop(read_and_wait(&admission, &woken));
         reads.join().expect("it ends");
         gives_up.join().expect("it ends");
-        assert_eq!(admission.counts(), (Limits::default(), 0));
+        assert_eq!(admission.counts(), (ReadLimits::default(), 0));
         assert!(admission.state.lock().begun.is_empty());
     });
 }
@@ -53,7 +53,7 @@ fn loom_a_dropped_place_holds_up_nobody() {
 #[test]
 fn loom_a_turn_is_heard_of() {
     explore_deep(|| {
-        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, Waker::noop().clone(), None);
+        let admission = ReadAdmission::new(ReadLimits { reads: 1, bytes: 100 }, Waker::noop().clone(), None);
         let permit = admission.try_now(1);
         let reads = {
             let admission = Arc::clone(&admission);
@@ -63,15 +63,15 @@ fn loom_a_turn_is_heard_of() {
                 admission.close();
             })
         };
-        let (woken, mut place) = (Arc::new(Event::new()), None);
+        let (woken, mut queued) = (Arc::new(Event::new()), None);
         loop {
             let seen = woken.seen();
-            match poll(&admission, &mut place, &woken.waker()) {
+            match poll(&admission, &mut queued, &woken.waker()) {
                 Poll::Ready(turn) => break drop(turn),
                 Poll::Pending => woken.block(seen, None),
             }
         }
         reads.join().expect("it ends");
-        assert_eq!(admission.counts(), (Limits::default(), 0));
+        assert_eq!(admission.counts(), (ReadLimits::default(), 0));
     });
 }

@@ -8,7 +8,7 @@ use crate::base::step::BlockKind;
 use crate::base::sync::Event;
 use crate::io::sim::SimRng;
 
-const LIMITS: Limits = Limits { reads: 4, bytes: 100 };
+const LIMITS: ReadLimits = ReadLimits { reads: 4, bytes: 100 };
 
 /// A block of `bytes` bytes whose offset encodes its owner's number.
 fn block(number: usize, bytes: u64) -> BlockAddress {
@@ -22,25 +22,25 @@ fn number(address: &BlockAddress) -> usize {
 
 /// An admission, the event that wakes its reader, and the permits of admitted reads.
 struct Line {
-    admission: Arc<Admission>,
+    admission: Arc<ReadAdmission>,
     reader: Arc<Event>,
     permits: BTreeMap<usize, Permit>,
 }
 
 impl Line {
-    fn new(limits: Limits) -> Line {
+    fn new(limits: ReadLimits) -> Line {
         let reader: Arc<Event> = Arc::default();
-        let admission = Admission::new(limits, reader.waker(), None);
+        let admission = ReadAdmission::new(limits, reader.waker(), None);
         Line { admission, reader, permits: BTreeMap::new() }
     }
 
     /// Polls a read; `true` if its turn has come.
-    fn poll(&mut self, place: &mut Option<Place>, of: (usize, u64, bool), waker: &Waker) -> bool {
+    fn poll(&mut self, queued: &mut Option<QueuedRead>, of: (usize, u64, bool), waker: &Waker) -> bool {
         let (who, bytes, has_begun) = of;
-        match self.admission.poll(place, (&block(who, bytes), has_begun), waker) {
+        match self.admission.poll(queued, (&block(who, bytes), has_begun), waker) {
             Poll::Pending => false,
-            Poll::Ready(Turn::Begun(_)) => true,
-            Poll::Ready(Turn::Own(permit)) => {
+            Poll::Ready(ReadTurn::Begun(_)) => true,
+            Poll::Ready(ReadTurn::Own(permit)) => {
                 self.permits.insert(who, permit);
                 true
             }
@@ -75,7 +75,7 @@ enum Turned {
 struct Client {
     bytes: u64,
     has_begun: bool,
-    place: Option<Place>,
+    queued: Option<QueuedRead>,
     /// Woken by the waker of the last poll.
     woken: Arc<Event>,
     turned: Turned,
@@ -104,12 +104,12 @@ impl Twin {
         }
     }
 
-    fn admitted(&self) -> Limits {
-        Limits { reads: self.reading.len() as u64, bytes: self.reading.values().sum() }
+    fn admitted(&self) -> ReadLimits {
+        ReadLimits { reads: self.reading.len() as u64, bytes: self.reading.values().sum() }
     }
 
     fn has_room(&self, bytes: u64) -> bool {
-        let Limits { reads, bytes: all } = self.admitted();
+        let ReadLimits { reads, bytes: all } = self.admitted();
         reads == 0 || (reads < LIMITS.reads && all + bytes <= LIMITS.bytes)
     }
 
@@ -126,7 +126,7 @@ impl Twin {
             self.waiting.insert(ahead, number);
             Turned::InLine
         };
-        let client = Client { bytes, has_begun, place: None, woken: Arc::default(), turned };
+        let client = Client { bytes, has_begun, queued: None, woken: Arc::default(), turned };
         self.clients.insert(number, client);
         self.poll(number);
     }
@@ -136,9 +136,9 @@ impl Twin {
         let client = self.clients.get_mut(&number).expect("it is there");
         client.woken = Arc::default();
         let of = (number, client.bytes, client.has_begun);
-        let is_told = self.line.poll(&mut client.place, of, &client.woken.waker());
+        let is_told = self.line.poll(&mut client.queued, of, &client.woken.waker());
         assert_eq!(is_told, client.turned == Turned::Untold, "client {number}");
-        assert_eq!(client.place.is_none(), is_told);
+        assert_eq!(client.queued.is_none(), is_told);
         if is_told {
             client.turned = Turned::Told;
         }
@@ -191,7 +191,7 @@ impl Twin {
     }
 
     fn with_a_place(&self, rng: &mut SimRng) -> Option<usize> {
-        let of = self.clients.iter().filter(|(_, client)| client.place.is_some());
+        let of = self.clients.iter().filter(|(_, client)| client.queued.is_some());
         self.one(rng, of.map(|(number, _)| *number))
     }
 }
@@ -225,10 +225,10 @@ fn the_line_is_the_models() {
             let ended = twin.one(&mut rng, twin.reading.keys().copied());
             twin.end(ended.expect("somebody is always begun"));
         }
-        let places = || twin.clients.iter().filter(|(_, client)| client.place.is_some());
+        let places = || twin.clients.iter().filter(|(_, client)| client.queued.is_some());
         let untold: Vec<usize> = places().map(|(number, _)| *number).collect();
         untold.into_iter().for_each(|number| twin.poll(number));
-        assert_eq!(twin.line.admission.counts(), (Limits::default(), 0));
+        assert_eq!(twin.line.admission.counts(), (ReadLimits::default(), 0));
         assert!(twin.line.admission.state.lock().begun.is_empty());
     }
 }
@@ -244,7 +244,7 @@ fn a_large_read_is_alone() {
     assert!(line.begin().is_empty());
     line.end(0);
     assert_eq!((line.reader.seen(), line.begin()), (1, vec![1]));
-    assert_eq!(line.admission.counts(), (Limits { reads: 1, bytes: 1000 }, 1));
+    assert_eq!(line.admission.counts(), (ReadLimits { reads: 1, bytes: 1000 }, 1));
     line.end(1);
     assert_eq!(line.begin(), [2]);
     assert!(line.poll(&mut small, (2, 1, false), Waker::noop()));
@@ -254,7 +254,7 @@ fn a_large_read_is_alone() {
 /// Owners whose turn has come delay no others, polled or not: the next reads are begun when theirs end.
 #[test]
 fn nobody_waits_for_a_poll() {
-    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
+    let mut line = Line::new(ReadLimits { reads: 1, bytes: 100 });
     let woken: [Arc<Event>; 2] = Default::default();
     let (mut forgotten, mut next) = (None, None);
     assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
@@ -270,32 +270,32 @@ fn nobody_waits_for_a_poll() {
 /// An owner that is dropped while its read is being begun leaves nothing behind.
 #[test]
 fn an_owner_may_go_meanwhile() {
-    let line = Line::new(Limits { reads: 1, bytes: 100 });
-    let (permit, mut place) = (line.admission.try_now(1), None);
-    let poll = |place: &mut Option<Place>| {
-        line.admission.poll(place, (&block(1, 1), false), Waker::noop()).is_pending()
+    let line = Line::new(ReadLimits { reads: 1, bytes: 100 });
+    let (permit, mut queued) = (line.admission.try_now(1), None);
+    let poll = |queued: &mut Option<QueuedRead>| {
+        line.admission.poll(queued, (&block(1, 1), false), Waker::noop()).is_pending()
     };
-    assert!(poll(&mut place) && line.admission.try_now(1).is_none());
+    assert!(poll(&mut queued) && line.admission.try_now(1).is_none());
     drop(permit);
     line.admission.begin(|_, _permit| {
-        assert!(poll(&mut place), "it is being begun");
-        place = None;
+        assert!(poll(&mut queued), "it is being begun");
+        queued = None;
         Err(Waiter::of_nothing())
     });
     assert!(line.admission.state.lock().begun.is_empty());
-    assert_eq!(line.admission.counts(), (Limits::default(), 0));
+    assert_eq!(line.admission.counts(), (ReadLimits::default(), 0));
 }
 
 /// Once the queue is closed, waiting owners are woken and have turns of their own, as have later ones.
 #[test]
 fn the_end_admits_all() {
-    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
-    let (woken, mut place): (Arc<Event>, _) = (Arc::default(), None);
+    let mut line = Line::new(ReadLimits { reads: 1, bytes: 100 });
+    let (woken, mut queued): (Arc<Event>, _) = (Arc::default(), None);
     assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
-    assert!(!line.poll(&mut place, (1, 1, false), &woken.waker()));
+    assert!(!line.poll(&mut queued, (1, 1, false), &woken.waker()));
     line.admission.close();
     assert_eq!(woken.seen(), 1);
-    assert!(line.poll(&mut place, (1, 1, false), Waker::noop()) && place.is_none());
+    assert!(line.poll(&mut queued, (1, 1, false), Waker::noop()) && queued.is_none());
     assert!(line.poll(&mut None, (2, 1000, false), Waker::noop()));
     assert_eq!(line.permits.len(), 3);
 }
@@ -303,28 +303,28 @@ fn the_end_admits_all() {
 /// A caller of `begin` that panics leaves a read unbegun: closing wakes its owner, which begins it.
 #[test]
 fn the_end_wakes_the_owner_that_a_panic_left() {
-    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
-    let (woken, mut place): (Arc<Event>, _) = (Arc::default(), None);
+    let mut line = Line::new(ReadLimits { reads: 1, bytes: 100 });
+    let (woken, mut queued): (Arc<Event>, _) = (Arc::default(), None);
     assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
-    assert!(!line.poll(&mut place, (1, 1, false), &woken.waker()));
+    assert!(!line.poll(&mut queued, (1, 1, false), &woken.waker()));
     line.permits.clear();
     let panicking = || line.admission.begin(|_, _permit| panic!("planned"));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
     assert_eq!(woken.seen(), 0);
     line.admission.close();
     assert_eq!(woken.seen(), 1);
-    assert!(line.poll(&mut place, (1, 1, false), Waker::noop()) && place.is_none());
+    assert!(line.poll(&mut queued, (1, 1, false), Waker::noop()) && queued.is_none());
 }
 
 /// A replaced waker may be the last reference to its task, which may hold a place in the same queue.
 #[test]
 fn a_replaced_waker_may_hold_a_place() {
     #[expect(dead_code, reason = "it is kept to be dropped")]
-    struct Task(Mutex<Option<Place>>);
+    struct Task(Mutex<Option<QueuedRead>>);
     impl std::task::Wake for Task {
         fn wake(self: Arc<Task>) {}
     }
-    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
+    let mut line = Line::new(ReadLimits { reads: 1, bytes: 100 });
     assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
     let (mut first, mut held) = (None, None);
     assert!(!line.poll(&mut held, (1, 1, false), Waker::noop()));
@@ -340,28 +340,28 @@ fn a_replaced_waker_may_hold_a_place() {
 #[test]
 fn a_long_line_moves_up() {
     const COUNT: usize = if cfg!(miri) { 100 } else { 100_000 };
-    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
+    let mut line = Line::new(ReadLimits { reads: 1, bytes: 100 });
     assert!(line.poll(&mut None, (COUNT, 1, false), Waker::noop()));
     let woken: Vec<Arc<Event>> = (0..COUNT).map(|_| Arc::default()).collect();
     let arrive = |(number, woken): (usize, &Arc<Event>)| {
-        let mut place = None;
-        assert!(!line.poll(&mut place, (number, 1, false), &woken.waker()));
-        place
+        let mut queued = None;
+        assert!(!line.poll(&mut queued, (number, 1, false), &woken.waker()));
+        queued
     };
-    let mut places: Vec<Option<Place>> = woken.iter().enumerate().map(arrive).collect();
-    places.iter_mut().step_by(3).for_each(|place| drop(place.take()));
+    let mut places: Vec<Option<QueuedRead>> = woken.iter().enumerate().map(arrive).collect();
+    places.iter_mut().step_by(3).for_each(|queued| drop(queued.take()));
     let waiting = |number: &usize| !number.is_multiple_of(3);
     let mut waiting_count = (0..COUNT).filter(waiting).count() as u64;
     let mut before = COUNT;
     for number in (0..COUNT).filter(waiting) {
-        assert_eq!(line.admission.counts(), (Limits { reads: 1, bytes: 1 }, waiting_count));
+        assert_eq!(line.admission.counts(), (ReadLimits { reads: 1, bytes: 1 }, waiting_count));
         assert_eq!(woken[number].seen(), 0, "it is not its turn");
         line.end(before);
         assert_eq!((line.begin(), woken[number].seen()), (vec![number], 1), "it is the next");
         (before, waiting_count) = (number, waiting_count - 1);
     }
     line.end(before);
-    assert_eq!(line.admission.counts(), (Limits::default(), 0));
+    assert_eq!(line.admission.counts(), (ReadLimits::default(), 0));
     let is_woken = |(number, woken): (usize, &Arc<Event>)| woken.seen() == u64::from(waiting(&number));
     assert!(woken.iter().enumerate().all(is_woken));
 }

@@ -25,7 +25,7 @@ fn loom_no_wake_is_lost() {
                 Poll::Ready(())
             })
         };
-        let task = Arc::new(Task { state: Mutex::new(State::Taken { woken: false }) });
+        let task = Arc::new(Task { state: Mutex::new(CallbackState::Taken { woken: false }) });
         let waker = Waker::from(Arc::clone(&task));
         let wakes = loom::thread::spawn(move || {
             is_ready.store(true, Ordering::Release);

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::id::{FileKind, FileName};
 use crate::base::reserve::Role;
 use crate::base::step::BlockKind;
-use crate::cache::Slot;
+use crate::cache::ReadSlot;
 use crate::engine::tests::run;
 use crate::io::env::{Threads, Turn, Worker};
 use crate::io::sim::SimDisk;
@@ -13,11 +13,11 @@ use crate::io::sim::SimDisk;
 const BLOCK_BYTES: u32 = 1 << 20;
 
 /// Ends a read at its turn.
-struct Ends(Option<Slot>);
+struct Ends(Option<ReadSlot>);
 
 impl Worker for Ends {
     fn turn(&mut self) -> Turn {
-        drop(self.0.take().map(Slot::complete));
+        drop(self.0.take().map(ReadSlot::complete));
         Turn::Done
     }
 }

@@ -8,13 +8,13 @@ use super::*;
 use crate::base::error::Result;
 use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
-use crate::engine::reads::admission::Limits;
+use crate::engine::reads::admission::ReadLimits;
 use crate::engine::reads::callback;
 use crate::engine::reads::later::{LaterKey, Patience};
-use crate::engine::{Mode, OpenOptions, Store, Wants};
+use crate::engine::{GetMode, OpenMode, OpenOptions, Store};
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
-use crate::write::batch::Items;
+use crate::write::batch::BatchItems;
 
 const ITEMS_COUNT: u32 = 400;
 const VALUE_BYTES: usize = 3000;
@@ -33,12 +33,12 @@ impl World {
         let open = || {
             let env = Env::os(&path, FileUse::new(DirectIo::Off, 16, read_with)).expect("randomness");
             let settings = StoreSettings { memory_bytes: 64 << 20, ..StoreSettings::default() };
-            Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing)).expect("opens")
+            Store::open(env, OpenOptions::new(settings, OpenMode::CreateIfMissing)).expect("opens")
         };
         let store = open();
         let keyspace = store.open_keyspace("items", &[]).expect("no fault");
         for number in 0..ITEMS_COUNT {
-            let mut items = Items::default();
+            let mut items = BatchItems::default();
             let value = [number as u8; VALUE_BYTES];
             items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &value).expect("small");
             store.write(&items, None).expect("no fault");
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn assert_nothing_in_flight(&self) {
-        assert_eq!(self.store.blocks.queue.admission.counts(), (Limits::default(), 0));
+        assert_eq!(self.store.blocks.queue.admission.counts(), (ReadLimits::default(), 0));
         assert_eq!(self.store.cache.stats().in_flight, 0);
     }
 }
@@ -83,7 +83,7 @@ fn get(store: &Arc<Store>, number: u32) -> Getting {
     let keyspace = store.keyspace("items").expect("it is there");
     Box::pin(std::future::poll_fn(move |context| {
         let key = number.to_be_bytes();
-        let of = LaterKey { keyspace: &keyspace, key: &key, wants: Wants::Value };
+        let of = LaterKey { keyspace: &keyspace, key: &key, mode: GetMode::Value };
         let polled = store.poll_get(&mut later, of, (None, Patience::default()), context, |value| {
             value.map(<[u8]>::to_vec)
         });
@@ -295,7 +295,7 @@ fn a_driver_thread_wakes_what_is_due() {
 #[test]
 fn each_has_limits_of_its_own() {
     for world in World::all() {
-        let limits = Limits { reads: 1, bytes: 1 << 20 };
+        let limits = ReadLimits { reads: 1, bytes: 1 << 20 };
         world.store.blocks.queue.admission.set_limits(limits);
         block_on(async {
             let (mut begun, mut waits) = (world.get(1), world.get(50));
@@ -317,7 +317,7 @@ fn each_has_limits_of_its_own() {
 #[test]
 fn a_line_ends_with_its_wait() {
     for world in World::all() {
-        world.store.blocks.queue.admission.set_limits(Limits { reads: 1, bytes: 1 << 20 });
+        world.store.blocks.queue.admission.set_limits(ReadLimits { reads: 1, bytes: 1 << 20 });
         for (number, is_block_on) in [(3, true), (ITEMS_COUNT - 3, false)] {
             let next = number / 2 + 50;
             let (mut begun, mut waits) = (world.get(number), world.get(next));

@@ -12,7 +12,7 @@ use crate::cache::{Cache, Claim};
 
 /// Waits as the worker does with reads in flight, unless it need not wait. Returns whether there was a
 /// timeout.
-fn wait(reads: &Reads) -> bool {
+fn wait(reads: &ReadQueue) -> bool {
     let bell: Arc<Event> = Arc::default();
     let seen = bell.seen();
     let timeout_ns = reads.listen(bell.waker(), 0);
@@ -37,7 +37,7 @@ fn claimed(cache: &Cache, offset: u64) -> Few<Claimed> {
 #[test]
 fn loom_a_push_ends_the_wait() {
     explore(|| {
-        let reads = Arc::new(Reads::new(Reserve::alone()));
+        let reads = Arc::new(ReadQueue::new(Reserve::alone()));
         let cache = Cache::new(64 << 10, Epoch::new(), Region::heap);
         let blocks = [0, 4096].map(|offset| claimed(&cache, offset));
         let pushes = loom::thread::spawn({
@@ -57,7 +57,7 @@ fn loom_a_push_ends_the_wait() {
 #[test]
 fn loom_a_time_is_heard_of() {
     explore_deep(|| {
-        let reads = Arc::new(Reads::new(Reserve::alone()));
+        let reads = Arc::new(ReadQueue::new(Reserve::alone()));
         let adds = loom::thread::spawn({
             let reads = Arc::clone(&reads);
             move || reads.wake_at(5, Waker::noop())

@@ -12,9 +12,9 @@ use crate::cache::{Claim, Waiter};
 use crate::engine::Store;
 use crate::engine::publish::snapshot::Point;
 use crate::engine::tests::run;
-use crate::io::sim::{Failure, Operation, Plan, Repeat, Select, SimDisk};
-use crate::read::scan::Scan;
-use crate::write::batch::Items;
+use crate::io::sim::{Failure, FaultPlan, Operation, Repeat, Select, SimDisk};
+use crate::read::scan::ScanMachine;
+use crate::write::batch::BatchItems;
 
 const ITEMS_COUNT: u32 = 4000;
 const VALUE_BYTES: usize = 1000;
@@ -24,7 +24,7 @@ struct World {
     disk: Arc<SimDisk>,
     store: Arc<Store>,
     point: Arc<Point>,
-    scan: Scan,
+    scan: ScanMachine,
     /// Items that the scan has yielded.
     count: u32,
 }
@@ -36,7 +36,7 @@ fn cold(items_count: u32) -> (Arc<SimDisk>, Arc<Store>) {
     let store = open();
     let keyspace = store.open_keyspace("items", &[]).expect("no fault");
     for number in 0..items_count {
-        let mut items = Items::default();
+        let mut items = BatchItems::default();
         let value = [number as u8; VALUE_BYTES];
         items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &value).expect("small");
         store.write(&items, None).expect("no fault");
@@ -47,10 +47,10 @@ fn cold(items_count: u32) -> (Arc<SimDisk>, Arc<Store>) {
     (disk, store)
 }
 
-fn scan_from(store: &Store, point: &Point, number: u32) -> Scan {
+fn scan_from(store: &Store, point: &Point, number: u32) -> ScanMachine {
     let keyspace = store.keyspace("items").expect("it is there");
     let range = (Bound::Included(number.to_be_bytes().to_vec()), Bound::Unbounded);
-    Scan::new(point.sight(keyspace.tree), range, Direction::Forward)
+    ScanMachine::new(point.sight(keyspace.tree), range, Direction::Forward)
 }
 
 fn queued_count(store: &Store) -> usize {
@@ -118,7 +118,7 @@ fn what_is_queued_at_the_end_is_read() {
         );
         if fails {
             let reads = Select { operation: Some(Operation::Read), kind: Some(FileKind::Table) };
-            world.disk.plan(Plan::fail(reads, 0, Failure::Io, Repeat::Always));
+            world.disk.plan(FaultPlan::fail(reads, 0, Failure::Io, Repeat::Always));
         }
         end(&world.store);
         let contents = world.disk.contents(blocks[0].file).expect("the table is there");

@@ -3,9 +3,9 @@
 
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::sync::{Arc, Event};
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::KeyspaceData;
 use crate::engine::publish::snapshot::Point;
-use crate::format::manifest::Change;
+use crate::format::manifest::ManifestChange;
 use crate::inspect::verify_open;
 use crate::io::env::Threads;
 use crate::io::sim::SimDisk;
@@ -68,7 +68,7 @@ pub(in crate::engine::tests) enum Act {
 /// A snapshot, and its contents at the start.
 pub(super) struct Look {
     point: Arc<Point>,
-    seen: Vec<(Arc<Keyspace>, u64)>,
+    seen: Vec<(Arc<KeyspaceData>, u64)>,
 }
 
 impl Run<'_> {
@@ -195,7 +195,7 @@ impl Run<'_> {
         let first = file(self.store);
         let is_nearly_full = |store: &Store| {
             let catalog = store.catalog.take(&*store.env.threads);
-            let spare = vec![Change::Flushed { sequence: 1 }; MANIFEST_CHANGES_LEFT];
+            let spare = vec![ManifestChange::Flushed { sequence: 1 }; MANIFEST_CHANGES_LEFT];
             let (manifest, state) = (&catalog.manifest, &catalog.state);
             let is_full = manifest.must_rewrite(state) || !manifest.has_room(&spare);
             is_full || manifest.wants_rewrite(state) || manifest.file() != first

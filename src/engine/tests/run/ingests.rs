@@ -1,8 +1,8 @@
 //! Ingests of a run: built at once, and published turn by turn between the writers' steps.
 
 use crate::base::error::Error;
-use crate::engine::ingest::Ingest;
-use crate::engine::ingest::publish::{Publish, Published};
+use crate::engine::ingest::IngestWriter;
+use crate::engine::ingest::publish::{Publish, PublishStep};
 
 use super::super::crash::named;
 use super::super::model::{Write, fingerprint};
@@ -13,7 +13,7 @@ use super::names::is_hashed;
 pub(super) struct Ingesting<'s> {
     // Dropped before `ingest`, which removes the files.
     publish: Publish<'s>,
-    ingest: Ingest,
+    ingest: IngestWriter,
     writes: Vec<Write>,
 }
 
@@ -27,7 +27,7 @@ impl Run<'_> {
         let name = &names[self.past.rng.index(names.len())];
         let keyspace = named(self.store, name).expect("it is there");
         let (space, mut writes) = (self.past.names[name], Vec::new());
-        let built = Ingest::begin(self.store, &keyspace).and_then(|mut ingest| {
+        let built = IngestWriter::begin(self.store, &keyspace).and_then(|mut ingest| {
             let first = self.past.rng.below(self.past.mix.keys_count);
             let count = 1 + self.past.rng.below(self.past.mix.keys_count);
             for number in first..(first + count).min(self.past.mix.keys_count) {
@@ -66,7 +66,7 @@ impl Run<'_> {
             self.tell();
         }
         match now.publish.turn() {
-            Ok(Published::Done) => {
+            Ok(PublishStep::Done) => {
                 let place = place.expect("it said that it was due");
                 let known = &mut self.past.model.known;
                 (known.acked, known.synced) = (known.acked.max(place), known.synced.max(place));
@@ -75,7 +75,7 @@ impl Run<'_> {
             }
             Ok(moved) => {
                 assert!(place.is_none(), "it was due");
-                let has_moved = moved == Published::Again || {
+                let has_moved = moved == PublishStep::Again || {
                     let (event, seen) = now.publish.waits_for();
                     event.seen() != seen
                 };

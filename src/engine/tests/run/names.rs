@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::base::error::Result;
 use crate::base::rule::Rule;
 use crate::base::settings::KeyspaceSettings;
-use crate::engine::commit::keyspaces::Wanted;
+use crate::engine::commit::keyspaces::KeyspaceRequest;
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::open::checkpoint::Checkpoint;
 use crate::engine::publish::keyspace::merged;
@@ -28,10 +28,10 @@ pub(super) fn is_hashed(name: &str) -> bool {
 }
 
 /// The kind of an undivided keyspace of that name.
-fn wanted(name: &str) -> Wanted<'static> {
+fn wanted(name: &str) -> KeyspaceRequest<'static> {
     match name {
-        HASHED => Wanted { kind: KeyspaceKind::Hashed, rule: None },
-        _ => Wanted::ordered(None),
+        HASHED => KeyspaceRequest { kind: KeyspaceKind::Hashed, rule: None },
+        _ => KeyspaceRequest::ordered(None),
     }
 }
 
@@ -159,7 +159,7 @@ impl<'s> Run<'s> {
             None => self.store.open_keyspace_in(&mut turn, name, given, wanted(name)),
             Some((keyspace, partition)) => {
                 let (kind, rule) = division_of(keyspace);
-                let wanted = Wanted { kind, rule: Some(&rule) };
+                let wanted = KeyspaceRequest { kind, rule: Some(&rule) };
                 let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], wanted);
                 let names = [partition.as_bytes()];
                 divided

@@ -2,7 +2,7 @@
 
 use crate::base::id::ItemKind;
 use crate::base::place::stored_key;
-use crate::write::batch::{Items, Keyspaces};
+use crate::write::batch::{BatchItems, Keyspaces};
 use crate::write::commit::{Commit, CommitOp};
 use crate::write::large::LargeRoom;
 use crate::write::writer::{Seals, Until};
@@ -13,7 +13,7 @@ use super::{Next, Run, Writer};
 
 /// The operation of a writer.
 pub(super) struct Op {
-    pub(super) items: Items,
+    pub(super) items: BatchItems,
     pub(super) writes: Vec<Write>,
     pub(super) keyspaces: Keyspaces,
     pub(super) until: Until,
@@ -46,7 +46,7 @@ impl Op {
 impl<'s> Run<'s> {
     fn empty_op(&self, until: Until) -> Op {
         let covers = self.past.model.known.acked;
-        let (items, writes, keyspaces) = (Items::default(), Vec::new(), Keyspaces::default());
+        let (items, writes, keyspaces) = (BatchItems::default(), Vec::new(), Keyspaces::default());
         Op { items, writes, keyspaces, until, seals: Seals::No, place: None, room: None, covers }
     }
 

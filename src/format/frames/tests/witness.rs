@@ -40,7 +40,7 @@ fn the_witness_vouches_too() {
     let durable = FramePoint { bytes: durable_to + 8, ..witness.durable };
     assert_eq!(corrupt_what(scanned(&file.bytes, BOOT, Witness { durable, ..witness })), BY_WITNESS);
     // A slot with the same position wins, because its boot id may say that remains follow.
-    let (offset, page) = file.framer.clone().synced_before_remains(file.points[2]);
+    let (offset, page) = file.framer.clone().synced_before_failed_tail(file.points[2]);
     file.bytes[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
     assert!(!scanned(&file.bytes, BOOT, witness).expect("sound").2);
 }
@@ -87,18 +87,18 @@ fn a_slot_a_page() {
 fn refused_records_may_stand_behind_the_promised_end() {
     let mut file = Written::new();
     file.record(b"one").record(b"two").record(b"three");
-    let upto = |promise, bytes: &[u8]| {
-        scan(&expected(OTHER_BOOT, Some(promise)), bytes).map(|scan| payloads(&scan).len())
+    let upto = |recorded_end, bytes: &[u8]| {
+        scan(&expected(OTHER_BOOT, Some(recorded_end)), bytes).map(|scan| payloads(&scan).len())
     };
     let mut refused = file.bytes.clone();
-    let (offset, page) = file.framer.clone().synced_before_remains(file.points[3]);
+    let (offset, page) = file.framer.clone().synced_before_failed_tail(file.points[3]);
     refused[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
     assert_eq!(corrupt_what(upto(file.points[2], &refused)), BY_SLOT);
     let mut framer = Framer::new(header(FileKind::Log), FILE_BYTES as u64, BOOT);
     framer.first_pages();
     let mut out = Vec::new();
     ["one", "two"].iter().zip(1..).for_each(|(text, number)| framer.frame(number, text.as_bytes(), &mut out));
-    let (offset, page) = framer.synced_before_remains(file.points[2]);
+    let (offset, page) = framer.synced_before_failed_tail(file.points[2]);
     let mut refused = file.bytes.clone();
     refused[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
     assert_eq!(upto(file.points[2], &refused).expect("a full disk refused what is behind"), 2);

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::rule::KeyFunction;
 
 /// One of each rule, with the fields of its change.
-pub(super) fn each_rule() -> [(Change, &'static str, Fields); 5] {
+pub(super) fn each_rule() -> [(ManifestChange, &'static str, Fields); 5] {
     [
         (rule(1, Rule::Explicit), "PartitionRule: explicit", vec![("keyspace", 4), ("rule", 1)]),
         (
@@ -31,7 +31,7 @@ pub(super) fn each_rule() -> [(Change, &'static str, Fields); 5] {
             vec![("keyspace", 4), ("rule", 1), ("version", 4), ("name bytes", 1), ("name", 5)],
         ),
         (
-            Change::RetainFrom { keyspace: KeyspaceId(1), name: (*b"east").into() },
+            ManifestChange::RetainFrom { keyspace: KeyspaceId(1), name: (*b"east").into() },
             "RetainFrom",
             vec![("keyspace", 4), ("name bytes", 1), ("name", 4)],
         ),
@@ -64,7 +64,7 @@ fn rules_are_read_back() {
         assert_eq!(state.keyspaces[&KeyspaceId(1)].rule.as_ref(), Some(&one));
         assert!(encode_edit(0, &state.snapshot()).len() as u64 <= state.snapshot_bytes_max());
         let name = b"m";
-        let edit = [Change::RetainFrom { keyspace: KeyspaceId(1), name: name[..].into() }];
+        let edit = [ManifestChange::RetainFrom { keyspace: KeyspaceId(1), name: name[..].into() }];
         assert_eq!(decoded(&encode_edit(0, &edit)).expect("decodes"), edit);
         let before = state.snapshot_bytes_max();
         state.apply_edit(&edit).expect("fits");
@@ -94,7 +94,7 @@ fn checks_of_rules() {
     assert_eq!(what(&edited(&bounds, 6, &[0xff, 0xff, 0x03])), "the number of bounds");
     let retain = |keyspace, name: &[u8]| {
         let (keyspace, name) = (KeyspaceId(keyspace), name.into());
-        Change::RetainFrom { keyspace, name }
+        ManifestChange::RetainFrom { keyspace, name }
     };
     assert_eq!(what(&edited(&retain(7, b"g"), 1, &[0])), "a keyspace's id");
     assert_eq!(what(&edited(&retain(7, b"g"), 5, &[2])), "the partition's name");
@@ -120,11 +120,12 @@ fn checks_of_rules() {
 #[test]
 fn hashed_keyspaces_have_no_ranges() {
     let hashed = |number: u32| {
-        let Change::Keyspace { name, settings, .. } = keyspace(number, &format!("hashed {number}")) else {
+        let ManifestChange::Keyspace { name, settings, .. } = keyspace(number, &format!("hashed {number}"))
+        else {
             unreachable!("it makes a keyspace")
         };
         let id = KeyspaceId(number | KeyspaceId::HASHED);
-        (id, Change::Keyspace { id, kind: KeyspaceKind::Hashed, name, settings })
+        (id, ManifestChange::Keyspace { id, kind: KeyspaceKind::Hashed, name, settings })
     };
     let mut state = state(&base());
     for (number, one) in (10..).zip([Rule::Explicit, Rule::Prefix(2), function()]) {

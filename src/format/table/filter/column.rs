@@ -23,7 +23,7 @@
 //! A run is named by a file uid, and no two files share a uid. So a page never answers for a run that it does
 //! not contain. Readers skip the name of a run that the node no longer has.
 
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 use crate::base::key::head;
 
 use super::bloom;
@@ -142,7 +142,7 @@ impl<'p> ColumnPage<'p> {
 
     /// The description of one run.
     pub(crate) fn run(&self, number: usize) -> ColumnRun {
-        let mut reader = Reader::new(self.page.get(RUNS_AT + number * RUN_BYTES..).unwrap_or_default());
+        let mut reader = ByteReader::new(self.page.get(RUNS_AT + number * RUN_BYTES..).unwrap_or_default());
         let mut read = || -> Result<ColumnRun, Malformed> {
             let name = (reader.u64("uid")?, reader.u32("index")?);
             Ok(ColumnRun { name, millibits: reader.u16("bits")?, probes: reader.u8("probes")? })
@@ -182,7 +182,7 @@ impl<'p> ColumnPage<'p> {
     }
 
     /// Checks the bytes behind the header that every filter page has.
-    pub(super) fn check(reader: &mut Reader<'_>, page: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn check(reader: &mut ByteReader<'_>, page: &[u8]) -> Result<(), Malformed> {
         let columns = usize::from(reader.u16("columns of a page")?);
         let runs = usize::from(reader.u16("runs of a column page")?);
         reader.zeros(4, "padding of a column page")?;

@@ -18,7 +18,7 @@
 //! is our change: a query finds the seed in a line that it reads anyway. So each page has its own seed, and a
 //! query reads three lines.
 
-use crate::base::codec::{Malformed, Reader};
+use crate::base::codec::{ByteReader, Malformed};
 
 use super::places::{GOLDEN, LINE_BYTES, below, mix};
 use super::{FilterPlan, FilterShape, LINES_PER_PAGE, SEED_AT};
@@ -199,7 +199,7 @@ fn byte_of(slot: usize) -> usize {
 }
 
 /// Checks that each line after the header line has the page's seed.
-pub(super) fn check(reader: &mut Reader<'_>, seed: u8) -> Result<(), Malformed> {
+pub(super) fn check(reader: &mut ByteReader<'_>, seed: u8) -> Result<(), Malformed> {
     while reader.remaining() > 0 {
         reader.bytes(SLOTS_PER_LINE, "line of a filter page")?;
         let found = reader.u8("seed of a line")?;

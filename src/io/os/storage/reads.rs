@@ -12,7 +12,7 @@ use crate::base::id::FileName;
 use crate::base::sync::{Arc, Ordering};
 
 use super::super::super::reader::rests;
-use super::super::files::{Access, OpenFile};
+use super::super::files::{DescriptorPurpose, OpenFile};
 use super::{DIRECT_ALIGNMENTS, OsStorage, check_range};
 
 /// Limit of buffers in one system call.
@@ -72,7 +72,7 @@ impl OsStorage {
         is_direct: bool,
     ) -> Result<Arc<OpenFile>> {
         check_range("read", file, offset, bytes)?;
-        self.open(file, if is_direct { Access::Direct } else { Access::Buffered })
+        self.open(file, if is_direct { DescriptorPurpose::Direct } else { DescriptorPurpose::Buffered })
     }
 
     /// One read: returns some of the bytes, or none at the end of the file.
@@ -85,7 +85,7 @@ impl OsStorage {
             Err(Errno::INVAL) if is_direct => {
                 // The device may need a larger alignment. If the cause is another one, the buffered read
                 // reports it.
-                let open = self.open(file, Access::Buffered)?;
+                let open = self.open(file, DescriptorPurpose::Buffered)?;
                 let read = self.retry(|| read_parts(open.descriptor(), buffers, offset));
                 let bytes = read.map_err(|errno| self.fault("read", file, offset, errno))?;
                 self.raise_direct_alignment();

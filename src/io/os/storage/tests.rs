@@ -145,8 +145,8 @@ fn foreign_names_are_listed() {
     place.storage.create(table(3)).unwrap();
     let list = place.storage.list().unwrap();
     assert_eq!(list.len(), 3);
-    assert!(list.contains(&Entry::Ours(table(3))));
-    assert!(list.contains(&Entry::Foreign("notes.txt".to_owned())));
+    assert!(list.contains(&DirectoryEntry::Ours(table(3))));
+    assert!(list.contains(&DirectoryEntry::Foreign("notes.txt".to_owned())));
 }
 
 /// After a failed sync every later sync fails without a system call, even after eviction and renaming.

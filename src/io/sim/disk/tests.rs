@@ -6,7 +6,8 @@ use super::*;
 use crate::base::error::Error;
 use crate::base::id::FileKind;
 use crate::io::sim::{
-    Call, Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, SimRng, Stop, sim_env,
+    Crash, DiskCall, FailedSync, Failure, FaultPlan, Operation, Repeat, Select, SimDisk, SimRng, Stop,
+    sim_env,
 };
 
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
@@ -208,7 +209,7 @@ fn a_killed_process_loses_nothing() {
 fn the_process_stops_at_a_call() {
     let run = |stop, index| {
         let disk = disk_with_log(3);
-        disk.plan(Plan::stop(stop, index));
+        disk.plan(FaultPlan::stop(stop, index));
         let results =
             [disk.write(LOG, 0, &[1; 9]), disk.write(LOG, 9, &[2; 9]), disk.write(LOG, 18, &[3; 9])];
         let stopped = (disk.is_stopped(), disk.calls());
@@ -231,7 +232,7 @@ fn the_process_stops_at_a_call() {
 fn planned_failures_are_answered() {
     let writes = Select::operation(Operation::Write);
     let disk = disk_with_log(1);
-    disk.plan(Plan::fail(writes, 0, Failure::Full, Repeat::Once).and_fail(
+    disk.plan(FaultPlan::fail(writes, 0, Failure::Full, Repeat::Once).and_fail(
         writes,
         1,
         Failure::Io,
@@ -243,13 +244,13 @@ fn planned_failures_are_answered() {
     disk.write(LOG, 0, &[1; 100]).unwrap();
 
     let create = Select { kind: Some(FileKind::Table), ..Select::operation(Operation::Create) };
-    disk.plan(Plan::fail(create, 0, Failure::Full, Repeat::Always));
+    disk.plan(FaultPlan::fail(create, 0, Failure::Full, Repeat::Always));
     for _ in 0..3 {
         assert!(matches!(disk.create(TABLE), Err(Error::Full { .. })));
     }
     disk.create(FileName::STORE).unwrap();
     assert_eq!(disk.length(TABLE).unwrap(), None);
-    disk.plan(Plan::default());
+    disk.plan(FaultPlan::default());
     disk.create(TABLE).unwrap();
 }
 
@@ -265,7 +266,7 @@ fn a_failed_sync_poisons_and_loses() {
             disk.sync(LOG).unwrap();
             disk.write(LOG, 0, &[2; 4096]).unwrap();
             let sync = Select::operation(Operation::Sync);
-            disk.plan(Plan::fail(sync, 0, Failure::Full, Repeat::Once).with_failed_sync(variant));
+            disk.plan(FaultPlan::fail(sync, 0, Failure::Full, Repeat::Once).with_failed_sync(variant));
             assert!(matches!(disk.sync(LOG), Err(Error::Io { operation: "sync", .. })), "never Full");
             assert!(disk.sync(LOG).is_err());
             disk.crash(Crash::Process, seed);
@@ -289,7 +290,7 @@ fn a_failed_sync_poisons_and_loses() {
         assert!(lost_count > 0 && kept_count > 0);
     }
     let disk = disk_with_log(1);
-    disk.plan(Plan::fail(Select::operation(Operation::SyncDirectory), 0, Failure::Io, Repeat::Once));
+    disk.plan(FaultPlan::fail(Select::operation(Operation::SyncDirectory), 0, Failure::Io, Repeat::Once));
     assert!(disk.sync_directory().is_err() && disk.sync_directory().is_err());
     disk.crash(Crash::Process, 1);
     disk.sync_directory().unwrap();
@@ -345,11 +346,11 @@ fn files_can_be_damaged() {
     }
     assert_eq!(disk.calls(), calls_count);
     let list = disk.list().unwrap();
-    assert_eq!(list, [Entry::Ours(LOG), Entry::Foreign("notes.txt".to_owned())]);
+    assert_eq!(list, [DirectoryEntry::Ours(LOG), DirectoryEntry::Foreign("notes.txt".to_owned())]);
 }
 
 /// A thousand operations chosen by a seed, with failures and crashes among them.
-fn random_run(seed: u64) -> (Vec<Call>, Vec<Option<Vec<u8>>>) {
+fn random_run(seed: u64) -> (Vec<DiskCall>, Vec<Option<Vec<u8>>>) {
     let disk = SimDisk::new(seed);
     disk.start_log();
     let mut rng = SimRng::new(seed ^ 0x5eed);
@@ -371,11 +372,11 @@ fn random_run(seed: u64) -> (Vec<Call>, Vec<Option<Vec<u8>>>) {
                 Ok(())
             }
             9 => {
-                disk.plan(Plan::stop(Stop::Amid, rng.below(30)));
+                disk.plan(FaultPlan::stop(Stop::Amid, rng.below(30)));
                 Ok(())
             }
             10 => {
-                disk.plan(Plan::fail(Select::ANY, rng.below(3), Failure::Io, Repeat::Once));
+                disk.plan(FaultPlan::fail(Select::ANY, rng.below(3), Failure::Io, Repeat::Once));
                 Ok(())
             }
             _ => {

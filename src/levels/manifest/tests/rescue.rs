@@ -4,9 +4,9 @@ use super::*;
 use crate::format::manifest::Slice;
 
 /// Edits that add a table of three slices; the last edit does not fit.
-fn edits() -> [Vec<Change>; 5] {
-    let table = Change::Table { number: 7, path: 0, uid: 1, bytes: 4096, checksum: 0 };
-    let slice = |index| Change::Slice {
+fn edits() -> [Vec<ManifestChange>; 5] {
+    let table = ManifestChange::Table { number: 7, path: 0, uid: 1, bytes: 4096, checksum: 0 };
+    let slice = |index| ManifestChange::Slice {
         table: 7,
         index,
         slice: Slice {
@@ -28,9 +28,12 @@ fn edits() -> [Vec<Change>; 5] {
     [
         vec![partition(1)],
         vec![table, slice(0), slice(1), slice(2)],
-        vec![Change::SliceRemoved { table: 7, index: 1 }],
+        vec![ManifestChange::SliceRemoved { table: 7, index: 1 }],
         vec![partition(2)],
-        vec![Change::DropPartition { id: PartitionId(2) }, Change::DropKeyspace { id: KeyspaceId(9) }],
+        vec![
+            ManifestChange::DropPartition { id: PartitionId(2) },
+            ManifestChange::DropKeyspace { id: KeyspaceId(9) },
+        ],
     ]
 }
 

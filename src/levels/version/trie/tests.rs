@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::super::sample::{SampleFiles, SampleSlice, TREE, key_in, placed};
-use super::super::{Change, Spot, Tree, Version};
+use super::super::{Spot, Tree, Version, VersionChange};
 use super::*;
 use crate::format::manifest;
-use crate::table::Table;
+use crate::table::TableReader;
 
 /// Tables of one item each, which can lie in any node on the path of their key.
 const TABLES: usize = 72;
@@ -18,7 +18,7 @@ const FILES: usize = 8;
 const RUNS: u64 = 4;
 
 /// Tables whose routes meet often: their digits are two of eight. See [`clears`].
-fn pool() -> Vec<Arc<Table>> {
+fn pool() -> Vec<Arc<TableReader>> {
     let mut files = SampleFiles::new();
     let node = |number: usize| {
         let digit = |height: usize| if (number >> (height % 5)) & 1 == 0 { 0 } else { 1 + number % 7 };
@@ -58,7 +58,7 @@ struct Listed {
 }
 
 struct Linear {
-    pool: Vec<Arc<Table>>,
+    pool: Vec<Arc<TableReader>>,
     list: Vec<Listed>,
 }
 
@@ -104,7 +104,7 @@ fn names(runs: &[Run]) -> Vec<Vec<(u64, u32)>> {
 }
 
 fn due_bytes(node: NodeId, bytes: u64) -> u64 {
-    Node { bytes, ..Node::default() }.due_bytes(node)
+    TrieNode { bytes, ..TrieNode::default() }.due_bytes(node)
 }
 
 /// Checks piles on the path of each key, sums of each node and counts of each height against the list.
@@ -167,7 +167,7 @@ fn touch() -> impl Strategy<Value = Touch> {
 }
 
 /// The changes of an edit, which touches each table once at most.
-fn changes(linear: &mut Linear, touches: &[Touch], sequence: &mut u64) -> Vec<Change> {
+fn changes(linear: &mut Linear, touches: &[Touch], sequence: &mut u64) -> Vec<VersionChange> {
     let mut touched = BTreeSet::new();
     let mut changes = Vec::new();
     for touch in touches.iter().filter(|touch| touched.insert(touch.table)) {
@@ -177,16 +177,16 @@ fn changes(linear: &mut Linear, touches: &[Touch], sequence: &mut u64) -> Vec<Ch
         let Some(at) = linear.list.iter().position(|one| one.table == touch.table) else {
             *sequence += 1;
             linear.list.push(Listed { table: touch.table, spot, sequence: *sequence });
-            changes.push(Change::Add { spot, placed: placed(&linear.pool[touch.table], *sequence) });
+            changes.push(VersionChange::Add { spot, placed: placed(&linear.pool[touch.table], *sequence) });
             continue;
         };
         let (name, node) = (linear.name(&linear.list[at]), linear.node_of(&linear.list[at]));
         if touch.removes {
             linear.list.swap_remove(at);
-            changes.push(Change::Remove { tree: TREE, name, node });
+            changes.push(VersionChange::Remove { tree: TREE, name, node });
         } else {
             linear.list[at].spot = spot;
-            changes.push(Change::Move { tree: TREE, name, node, spot });
+            changes.push(VersionChange::Move { tree: TREE, name, node, spot });
         }
     }
     changes
@@ -203,7 +203,7 @@ proptest! {
         edits in prop::collection::vec(prop::collection::vec(touch(), 1..9), 1..12),
     ) {
         let mut linear = Linear { pool: pool(), list: Vec::new() };
-        let mut version = Version::default().after(vec![Change::AddTree(TREE)]);
+        let mut version = Version::default().after(vec![VersionChange::AddTree(TREE)]);
         let mut sequence = 0;
         for touches in std::iter::once(&first).chain(&edits) {
             let before = linear.list.clone();
@@ -219,7 +219,8 @@ proptest! {
             linear.list.iter().map(|one| (linear.name(one), linear.node_of(one))).collect();
         let named: BTreeSet<(u64, u32)> = tree.named(&all).into_iter().map(Placed::name).collect();
         prop_assert!(named.iter().eq(all.keys()));
-        let removed = all.iter().map(|(name, node)| Change::Remove { tree: TREE, name: *name, node: *node });
+        let removed =
+            all.iter().map(|(&name, &node)| VersionChange::Remove { tree: TREE, name, node });
         let none = version.after(removed.collect());
         let trie = none.tree(TREE).and_then(Tree::trie).expect("it was added");
         prop_assert!(trie.root().is_bare() && trie.heights().is_empty());

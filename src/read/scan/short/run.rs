@@ -13,11 +13,11 @@ use crate::base::step::{BlockAddress, Direction};
 use crate::cache::{Cache, Near};
 use crate::format::table::data::Layout;
 use crate::levels::version::Run;
-use crate::table::{BlockSpot, DataBlock, FenceLine, Table};
+use crate::table::{BlockSpot, DataBlock, FenceLine, TableReader};
 
-use super::super::batch::Batch;
+use super::super::batch::ItemBatch;
 use super::super::source::BLOCK_LINES;
-use super::{Deletes, ITEM_BYTES_MAX, Stuck, Wanted};
+use super::{BatchRequest, Deletes, ITEM_BYTES_MAX, Stuck};
 
 /// Items whose values are prefetched together, and the most cache lines of them.
 const ITEMS_AHEAD: usize = 16;
@@ -28,13 +28,13 @@ const NEAR_ITEMS: usize = 6;
 
 /// The cache, and the pin that keeps its blocks.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'p> {
+pub(super) struct PinnedCache<'p> {
     pub(super) cache: &'p Cache,
     pub(super) pin: &'p Pin,
 }
 
 /// The first block of a run in the range, before it is read.
-pub(super) struct Entry<'p> {
+pub(super) struct FirstBlock<'p> {
     run: &'p Run,
     table: usize,
     aim: Aim,
@@ -53,7 +53,7 @@ enum Aim {
 }
 
 /// A run, in a block of one of its tables.
-pub(super) struct RunSource<'p> {
+pub(super) struct ShortRunSource<'p> {
     run: &'p Run,
     table: usize,
     spot: BlockSpot,
@@ -76,9 +76,9 @@ enum SuffixRank<'p> {
     After(&'p [u8]),
 }
 
-impl<'p> Entry<'p> {
+impl<'p> FirstBlock<'p> {
     /// The table of the run in which the range begins.
-    pub(super) fn find(run: &'p Run, from: Bound<&[u8]>, direction: Direction) -> Option<Entry<'p>> {
+    pub(super) fn find(run: &'p Run, from: Bound<&[u8]>, direction: Direction) -> Option<FirstBlock<'p>> {
         let count = run.tables().len();
         let (mut table, key) = match (from, direction) {
             (Bound::Unbounded, Direction::Forward) => (0, None),
@@ -106,7 +106,7 @@ impl<'p> Entry<'p> {
                 Aim::First
             }
         };
-        Some(Entry { run, table, aim, block: None, near: Near::Nothing })
+        Some(FirstBlock { run, table, aim, block: None, near: Near::Nothing })
     }
 
     /// Finds the block, and prefetches its index slot in the cache.
@@ -114,42 +114,42 @@ impl<'p> Entry<'p> {
         &mut self,
         from: Bound<&[u8]>,
         direction: Direction,
-        place: Place<'p>,
+        pinned: PinnedCache<'p>,
     ) -> Result<(), Stuck> {
         let table = &*self.run.tables()[self.table].table;
-        let pages = |address: &BlockAddress| place.cache.lookup(address, place.pin);
+        let pages = |address: &BlockAddress| pinned.cache.lookup(address, pinned.pin);
         let spot = match (self.aim, from) {
             (Aim::Line(line), Bound::Included(key) | Bound::Excluded(key)) => table.spot_in(key, line),
             (Aim::Key, Bound::Included(key) | Bound::Excluded(key)) => table.spot_of(key, pages)?,
             _ => table.first_spot(direction, pages)?,
         };
         let block = table.block_at(spot, pages)?;
-        self.near = place.hint(table, &block, Near::Nothing);
+        self.near = pinned.hint(table, &block, Near::Nothing);
         self.block = Some((spot, block));
         Ok(())
     }
 
-    pub(super) fn bring(&mut self, place: Place<'p>) {
+    pub(super) fn bring(&mut self, pinned: PinnedCache<'p>) {
         let table = &*self.run.tables()[self.table].table;
         if let (Near::Slot, Some((_, block))) = (self.near, &self.block) {
-            place.hint(table, block, Near::Slot);
+            pinned.hint(table, block, Near::Slot);
         }
     }
 }
 
-impl<'p> RunSource<'p> {
+impl<'p> ShortRunSource<'p> {
     /// Positions the run at its first item in the range; `None` if the run has none.
     pub(super) fn open(
-        entry: &Entry<'p>,
+        entry: &FirstBlock<'p>,
         from: Bound<&[u8]>,
-        (wanted, prefix): (&Wanted<'_>, &'p [u8]),
-        place: Place<'p>,
-    ) -> Result<Option<RunSource<'p>>, Stuck> {
+        (request, prefix): (&BatchRequest<'_>, &'p [u8]),
+        pinned: PinnedCache<'p>,
+    ) -> Result<Option<ShortRunSource<'p>>, Stuck> {
         let (spot, block) = entry.block.expect("it was found");
         let table = &*entry.run.tables()[entry.table].table;
-        let bytes = place.look(table, &block)?;
+        let bytes = pinned.look(table, &block)?;
         let layout = layout_of(bytes)?;
-        let found = match (entry.aim, from, wanted.direction) {
+        let found = match (entry.aim, from, request.direction) {
             (Aim::First, _, Direction::Forward) | (_, Bound::Unbounded, Direction::Forward) => Some(0),
             (Aim::First, _, Direction::Backward) | (_, Bound::Unbounded, Direction::Backward) => {
                 Some(layout.items() - 1)
@@ -159,7 +159,7 @@ impl<'p> RunSource<'p> {
             (_, Bound::Included(key), Direction::Backward) => layout.upper_bound(bytes, key).checked_sub(1),
             (_, Bound::Excluded(key), Direction::Backward) => layout.lower_bound(bytes, key).checked_sub(1),
         };
-        let mut source = RunSource {
+        let mut source = ShortRunSource {
             run: entry.run,
             table: entry.table,
             spot,
@@ -172,23 +172,28 @@ impl<'p> RunSource<'p> {
             next: None,
         };
         match found.filter(|item| *item < layout.items()) {
-            Some(item) => source.land(item, (wanted, prefix), place),
-            None if !source.next_block((wanted, prefix), place)? => return Ok(None),
+            Some(item) => source.land(item, (request, prefix), pinned),
+            None if !source.next_block((request, prefix), pinned)? => return Ok(None),
             None => {}
         }
         Ok(Some(source))
     }
 
     /// Goes to an item of a block that was just entered.
-    fn land(&mut self, item: usize, (wanted, prefix): (&Wanted<'_>, &'p [u8]), place: Place<'p>) {
+    fn land(
+        &mut self,
+        item: usize,
+        (request, prefix): (&BatchRequest<'_>, &'p [u8]),
+        pinned: PinnedCache<'p>,
+    ) {
         self.prefix = self.layout.prefix(self.bytes);
         self.rank = SuffixRank::new(prefix, self.prefix);
         self.next = None;
         self.stand(item);
-        let last = wanted.items_max.min(ITEMS_AHEAD).min(self.items_left(wanted.direction) + 1) - 1;
-        self.bring_values(item, last, wanted.direction);
-        if self.items_left(wanted.direction) < wanted.items_max {
-            self.look_for_next(wanted.direction, place);
+        let last = request.items_max.min(ITEMS_AHEAD).min(self.items_left(request.direction) + 1) - 1;
+        self.bring_values(item, last, request.direction);
+        if self.items_left(request.direction) < request.items_max {
+            self.look_for_next(request.direction, pinned);
         }
     }
 
@@ -274,7 +279,7 @@ impl<'p> RunSource<'p> {
         count: usize,
         direction: Direction,
         deletes: &mut Deletes,
-        batch: &mut Batch,
+        batch: &mut ItemBatch,
     ) -> Result<(), Stuck> {
         let (layout, bytes) = (&self.layout, self.bytes);
         let value = |item: usize| layout.value_range(bytes, item);
@@ -324,12 +329,12 @@ impl<'p> RunSource<'p> {
     pub(super) fn step(
         &mut self,
         count: usize,
-        of: (&Wanted<'_>, &'p [u8]),
-        place: Place<'p>,
+        of: (&BatchRequest<'_>, &'p [u8]),
+        pinned: PinnedCache<'p>,
     ) -> Result<bool, Stuck> {
         let left = self.items_left(of.0.direction);
         if count > left {
-            return self.next_block(of, place);
+            return self.next_block(of, pinned);
         }
         self.stand(match of.0.direction {
             Direction::Forward => self.item + count,
@@ -339,40 +344,44 @@ impl<'p> RunSource<'p> {
             && left - count <= NEAR_ITEMS
             && let Some(Some((_, block))) = &self.next
         {
-            place.hint(self.table(), block, Near::Slot);
+            pinned.hint(self.table(), block, Near::Slot);
         }
         Ok(true)
     }
 
-    fn table(&self) -> &'p Table {
+    fn table(&self) -> &'p TableReader {
         &self.run.tables()[self.table].table
     }
 
     /// Looks up the next block of the table, and prefetches its index slot in the cache.
-    fn look_for_next(&mut self, direction: Direction, place: Place<'p>) {
+    fn look_for_next(&mut self, direction: Direction, pinned: PinnedCache<'p>) {
         let table = self.table();
-        let pages = |address: &BlockAddress| place.cache.lookup(address, place.pin);
+        let pages = |address: &BlockAddress| pinned.cache.lookup(address, pinned.pin);
         let next = table.spot_after(self.spot, direction, pages).and_then(|spot| {
             spot.map(|spot| table.block_at(spot, pages).map(|block| (spot, block))).transpose()
         });
         if let Ok(Some((_, block))) = &next {
-            place.hint(table, block, Near::Nothing);
+            pinned.hint(table, block, Near::Nothing);
         }
         self.next = next.ok();
     }
 
     /// Goes to the first item of the next block; `false` at the end of the run.
-    fn next_block(&mut self, of: (&Wanted<'_>, &'p [u8]), place: Place<'p>) -> Result<bool, Stuck> {
+    fn next_block(
+        &mut self,
+        of: (&BatchRequest<'_>, &'p [u8]),
+        pinned: PinnedCache<'p>,
+    ) -> Result<bool, Stuck> {
         let direction = of.0.direction;
         if self.next.is_none() {
-            self.look_for_next(direction, place);
+            self.look_for_next(direction, pinned);
         }
         let next = match self.next.take().ok_or(Stuck)? {
             Some(next) => next,
             None => {
                 let Some(table) = next_table(self.run, self.table, direction) else { return Ok(false) };
                 self.table = table;
-                let pages = |address: &BlockAddress| place.cache.lookup(address, place.pin);
+                let pages = |address: &BlockAddress| pinned.cache.lookup(address, pinned.pin);
                 let spot = self.table().first_spot(direction, pages)?;
                 (spot, self.table().block_at(spot, pages)?)
             }
@@ -380,13 +389,13 @@ impl<'p> RunSource<'p> {
         let left = (self.prefix, self.suffix);
         let has_left = !self.prefix.is_empty() || !self.suffix.is_empty();
         self.spot = next.0;
-        self.bytes = place.look(self.table(), &next.1)?;
+        self.bytes = pinned.look(self.table(), &next.1)?;
         self.layout = layout_of(self.bytes)?;
         let item = match direction {
             Direction::Forward => 0,
             Direction::Backward => self.layout.items() - 1,
         };
-        self.land(item, of, place);
+        self.land(item, of, pinned);
         let is_beyond = match direction {
             Direction::Forward => compare(left, (self.prefix, self.suffix)).is_lt(),
             Direction::Backward => compare(left, (self.prefix, self.suffix)).is_gt(),
@@ -403,21 +412,21 @@ fn layout_of(block: &[u8]) -> Result<Layout, Stuck> {
     if layout.leaves_places_out() { Err(Stuck) } else { Ok(layout) }
 }
 
-impl<'p> Place<'p> {
+impl<'p> PinnedCache<'p> {
     /// The block, if it is cached.
     #[inline]
-    fn look(self, table: &'p Table, block: &DataBlock) -> Result<&'p [u8], Stuck> {
+    fn look(self, table: &'p TableReader, block: &DataBlock) -> Result<&'p [u8], Stuck> {
         let address = table.address_of(block);
-        let found = match table.place(block) {
-            Some(place) => self.cache.lookup_at(&address, place, self.pin),
+        let found = match table.frame_hint(block) {
+            Some(pinned) => self.cache.lookup_at(&address, pinned, self.pin),
             None => self.cache.lookup(&address, self.pin),
         };
         found.ok_or(Stuck)
     }
 
     #[inline]
-    fn hint(self, table: &Table, block: &DataBlock, near: Near) -> Near {
-        self.cache.prefetch(&table.address_of(block), table.place(block), near, BLOCK_LINES)
+    fn hint(self, table: &TableReader, block: &DataBlock, near: Near) -> Near {
+        self.cache.prefetch(&table.address_of(block), table.frame_hint(block), near, BLOCK_LINES)
     }
 }
 

@@ -1,19 +1,19 @@
 //! A whole scan of one run of several tables asks for each block once, and in time.
 
-use super::super::{Pinned, Scan};
+use super::super::{Pinned, ScanMachine};
 use super::*;
 use crate::base::epoch::{Epoch, Published};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::region::Region;
-use crate::base::step::{Answer, Step};
-use crate::cache::{BlockRef, Claim, Slot};
+use crate::base::step::{Answer, MachineStep};
+use crate::cache::{BlockRef, Claim, ReadSlot};
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::SimDisk;
 use crate::io::storage::Storage;
 use crate::levels::gaps::{Gaps, Sight};
-use crate::levels::version::{Change, Placed, Spot, Version};
+use crate::levels::version::{Placed, Spot, Version, VersionChange};
 use crate::table::{
     IndexPlan, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, complete_read,
 };
@@ -48,7 +48,7 @@ impl World {
         let disk = SimDisk::new(1);
         disk.create_directory().expect("no fault");
         let storage: Arc<dyn Storage> = disk;
-        let mut changes = vec![Change::AddTree(TREE)];
+        let mut changes = vec![VersionChange::AddTree(TREE)];
         changes.extend((0..TABLES as u64).map(|table| add(&storage, table)));
         let version = Arc::new(Version::default().after(changes));
         let epoch = Epoch::new();
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    fn read(&self, mut slot: Slot) -> BlockRef {
+    fn read(&self, mut slot: ReadSlot) -> BlockRef {
         let BlockAddress { file, offset, .. } = *slot.address();
         let read = self.storage.read(file, offset, slot.buffer());
         complete_read(slot, read.expect("no fault")).expect("as it was written")
@@ -102,7 +102,7 @@ impl World {
         let everything = (Bound::Unbounded, Bound::Unbounded);
         let gaps = Gaps::new();
         let sight = Sight { tree: TREE, bound: 1, era: gaps.era() };
-        let mut scan = Scan::new(sight, everything, direction);
+        let mut scan = ScanMachine::new(sight, everything, direction);
         let published = Published::new(&self.epoch, Arc::clone(&self.view));
         let (mut asked, mut on_their_way) = (Asked::default(), Vec::new());
         for item in 0.. {
@@ -121,9 +121,11 @@ impl World {
                     asked.windows.push((at, apart.iter().map(place).collect()));
                 }
                 let reads = match step {
-                    Step::Done(moved) => break !moved.expect("no fault"),
-                    Step::Ask(reads) => reads,
-                    Step::Touch | Step::Wait => unreachable!("it has one run, and was answered"),
+                    MachineStep::Done(moved) => break !moved.expect("no fault"),
+                    MachineStep::Ask(reads) => reads,
+                    MachineStep::Touch | MachineStep::Wait => {
+                        unreachable!("it has one run, and was answered")
+                    }
                 };
                 let (ahead, missing): (Vec<_>, Vec<_>) =
                     reads.into_iter().partition(|read| read.ask == AHEAD);
@@ -159,7 +161,7 @@ struct Asked {
     windows: Vec<(usize, Vec<usize>)>,
 }
 
-fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
+fn add(storage: &Arc<dyn Storage>, table: u64) -> VersionChange {
     let file = FileName::new(FileKind::Table, 1 + table);
     let identity = TableIdentity { file, uid: 1 + table, store_id: 7 };
     let mut builder = TableBuilder::new(Arc::clone(storage), identity).expect("no fault");
@@ -184,7 +186,7 @@ fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
     table.load_all_pages(&**storage, &PageBudget::alone(1 << 20)).expect("no fault");
     let placed =
         Placed { table, first_sequence: 1, last_sequence: 1, oldest_tombstone_s: 0, tombstones_dense: 0 };
-    Change::Add { spot: Spot { level: 1, run: 0 }, placed }
+    VersionChange::Add { spot: Spot { level: 1, run: 0 }, placed }
 }
 
 /// Scans of uncached runs, both ways: with a cache for all blocks, and with one so small that windows are cut

@@ -15,7 +15,7 @@ fn sequences_are_left() {
     for (sequence, is_refused) in [(last, false), (last + 1, true)] {
         let disk = SimDisk::new(1);
         open(&disk).expect("made").close().expect("no fault");
-        craft(&disk, &[Change::Flushed { sequence }]);
+        craft(&disk, &[ManifestChange::Flushed { sequence }]);
         match open(&disk) {
             Ok(store) => store.close().expect("no fault"),
             Err(Error::Corrupt(at)) => {
@@ -32,7 +32,7 @@ fn sequences_are_left() {
 fn files(disk: &Arc<SimDisk>, kind: FileKind) -> Vec<FileName> {
     let entries = disk.list().expect("no fault").into_iter();
     let of_kind = entries.filter_map(|entry| match entry {
-        Entry::Ours(file) if file.kind == kind => Some(file),
+        DirectoryEntry::Ours(file) if file.kind == kind => Some(file),
         _ => None,
     });
     of_kind.collect()
@@ -46,20 +46,20 @@ fn stores_are_made_in_empty_places() {
         Store::open(sim_env(disk, 5).0, OpenOptions::new(options().settings, mode))
     };
     let disk = SimDisk::new(1);
-    for mode in [Mode::Existing, Mode::ReadOnly] {
+    for mode in [OpenMode::Existing, OpenMode::ReadOnly] {
         assert!(matches!(open_as(&disk, mode), Err(Error::Missing { .. })));
     }
     open(&disk).expect("made").close().expect("no fault");
     let store_file = StoreFile::load(&*disk).expect("sound").expect("a store");
     let store_id = store_file.live().store_id;
     assert!(store_id >> 64 != 0 && store_id as u64 != 0, "{store_id:x}");
-    for mode in [Mode::Existing, Mode::ReadOnly] {
+    for mode in [OpenMode::Existing, OpenMode::ReadOnly] {
         open_as(&disk, mode).expect("it is there").close().expect("no fault");
     }
 
     let whole = disk.contents(FileName::STORE).expect("it is there");
     disk.set_contents(FileName::STORE, None);
-    for mode in [Mode::CreateIfMissing, Mode::Existing, Mode::ReadOnly] {
+    for mode in [OpenMode::CreateIfMissing, OpenMode::Existing, OpenMode::ReadOnly] {
         match open_as(&disk, mode) {
             Err(Error::Corrupt(at)) => {
                 assert_eq!((at.file, at.found), ("STORE".to_owned(), "missing".to_owned()))
@@ -74,7 +74,7 @@ fn stores_are_made_in_empty_places() {
     let (log, manifest) = (files(&disk, FileKind::Log)[0], FileName::new(FileKind::Manifest, 1));
     disk.set_contents(log, None);
     disk.set_contents(FileName::STORE, None);
-    assert!(matches!(open_as(&disk, Mode::Existing), Err(Error::Missing { .. })));
+    assert!(matches!(open_as(&disk, OpenMode::Existing), Err(Error::Missing { .. })));
     disk.set_contents(manifest, Some(b"cut short"));
     let store = Store::open(sim_env(&disk, 6).0, options()).expect("made anew");
     assert_ne!(store.store_id, store_id);
@@ -240,7 +240,7 @@ fn numbers_of_partitions_are_reserved_first() {
     let disk = SimDisk::new(1);
     let store = open(&disk).expect("made");
     let keyspace = store.open_keyspace("a", &[]).expect("made");
-    let mut items = Items::default();
+    let mut items = BatchItems::default();
     let tree = TreeId { partition: PartitionId(1 << 20), ..keyspace.tree };
     items.push(tree, ItemKind::Put, b"key", b"").expect("small");
     store.write(&items, Some(Until::Synced)).expect("no fault");
@@ -299,8 +299,9 @@ fn numbers_of_keyspaces_are_reserved_first() {
 /// Items that fit the budget are not turned into tables.
 #[test]
 fn logs_are_replayed_into_the_budget() {
-    let memory =
-        |bytes| OpenOptions::new(StoreSettings { memory_bytes: bytes, ..options().settings }, Mode::Existing);
+    let memory = |bytes| {
+        OpenOptions::new(StoreSettings { memory_bytes: bytes, ..options().settings }, OpenMode::Existing)
+    };
     let disk = SimDisk::new(1);
     let store = open(&disk).expect("made");
     let keyspace = store.open_keyspace("a", &[]).expect("made");
@@ -338,7 +339,7 @@ fn an_opening_writes_a_long_manifest_anew() {
     assert_eq!(place(), first, "it is short");
     let store_file = StoreFile::load(&*disk).expect("sound").expect("a store");
     let (state, mut manifest) = ManifestFile::load(&*disk, store_file.live()).expect("sound");
-    let change = [Change::Flushed { sequence: 0 }];
+    let change = [ManifestChange::Flushed { sequence: 0 }];
     while !manifest.must_rewrite(&state) {
         manifest.append(&*disk, &change).expect("no fault");
     }

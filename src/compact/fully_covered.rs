@@ -41,11 +41,11 @@ fn is_covered<'t, 'n: 't>(
 }
 
 /// The removable tables; a version's tree caches them.
-pub(crate) fn unseen(tree: &Tree) -> &[(u64, u32)] {
-    tree.unseen(|| find_unseen(tree).into_iter().map(Placed::name).collect())
+pub(crate) fn fully_covered(tree: &Tree) -> &[(u64, u32)] {
+    tree.fully_covered(|| find_fully_covered(tree).into_iter().map(Placed::name).collect())
 }
 
-fn find_unseen(tree: &Tree) -> Vec<&Placed> {
+fn find_fully_covered(tree: &Tree) -> Vec<&Placed> {
     if let Some(trie) = tree.trie() {
         return find_in_trie(tree, trie);
     }
@@ -55,37 +55,37 @@ fn find_unseen(tree: &Tree) -> Vec<&Placed> {
     let covered = |(at, run): (usize, &Run)| {
         run.tables().iter().map(|placed| is_covered(tree, at, placed, |_| None)).collect()
     };
-    let is_unseen: Vec<Vec<bool>> = tree.runs().enumerate().map(covered).collect();
-    let mut runs: Vec<(&Run, Vec<bool>)> = tree.runs().zip(is_unseen).collect();
+    let is_fully_covered: Vec<Vec<bool>> = tree.runs().enumerate().map(covered).collect();
+    let mut runs: Vec<(&Run, Vec<bool>)> = tree.runs().zip(is_fully_covered).collect();
     // Oldest first: a tombstone over removed tables only is not needed either.
     for at in (0..runs.len()).rev() {
         let (newer, older) = runs.split_at_mut(at + 1);
-        let Some((run, is_unseen)) = newer.last_mut() else { break };
-        for (placed, is_unseen) in run.tables().iter().zip(is_unseen) {
-            *is_unseen =
-                *is_unseen || (has_deletes_alone(placed) && !older.iter().any(|older| meets(placed, older)));
+        let Some((run, is_fully_covered)) = newer.last_mut() else { break };
+        for (placed, is_fully_covered) in run.tables().iter().zip(is_fully_covered) {
+            *is_fully_covered = *is_fully_covered
+                || (has_deletes_alone(placed) && !older.iter().any(|older| meets(placed, older)));
         }
     }
-    let all = runs.into_iter().flat_map(|(run, is_unseen)| run.tables().iter().zip(is_unseen));
-    all.filter_map(|(placed, is_unseen)| is_unseen.then_some(placed)).collect()
+    let all = runs.into_iter().flat_map(|(run, is_fully_covered)| run.tables().iter().zip(is_fully_covered));
+    all.filter_map(|(placed, is_fully_covered)| is_fully_covered.then_some(placed)).collect()
 }
 
 /// In a trie only the root has ranges. Among its many tables few have only tombstones. These are left to
 /// pushes, except the oldest of the root, such as the table of a clear.
 fn find_in_trie<'t>(tree: &'t Tree, trie: &'t Trie) -> Vec<&'t Placed> {
     let root = trie.root();
-    let mut unseen: Vec<&Placed> =
+    let mut fully_covered: Vec<&Placed> =
         if root.has_ranges() { covered(tree, |_| None).collect() } else { Vec::new() };
-    let names: BTreeSet<(u64, u32)> = unseen.iter().map(|placed| placed.name()).collect();
+    let names: BTreeSet<(u64, u32)> = fully_covered.iter().map(|placed| placed.name()).collect();
     let of_root = || root.runs().iter().rev().flat_map(Run::tables);
-    let unseen_of_root = of_root().filter(|placed| names.contains(&placed.name())).count();
+    let fully_covered_of_root = of_root().filter(|placed| names.contains(&placed.name())).count();
     let below: u64 = trie.heights().iter().skip(1).map(|height| height.tables).sum();
-    if below == (unseen.len() - unseen_of_root) as u64 {
-        let is_unseen = |placed: &&Placed| names.contains(&placed.name());
-        let oldest = of_root().take_while(|placed| is_unseen(placed) || has_deletes_alone(placed));
-        unseen.extend(oldest.filter(|placed| !is_unseen(placed)));
+    if below == (fully_covered.len() - fully_covered_of_root) as u64 {
+        let is_fully_covered = |placed: &&Placed| names.contains(&placed.name());
+        let oldest = of_root().take_while(|placed| is_fully_covered(placed) || has_deletes_alone(placed));
+        fully_covered.extend(oldest.filter(|placed| !is_fully_covered(placed)));
     }
-    unseen
+    fully_covered
 }
 
 fn has_deletes_alone(placed: &Placed) -> bool {
@@ -93,10 +93,10 @@ fn has_deletes_alone(placed: &Placed) -> bool {
 }
 
 /// Whether a remaining table of the run may hold a key within the bounds of `newer`.
-fn meets(newer: &Placed, (run, is_unseen): &(&Run, Vec<bool>)) -> bool {
+fn meets(newer: &Placed, (run, is_fully_covered): &(&Run, Vec<bool>)) -> bool {
     let first = run.position(newer.table.min());
     let within = run.tables()[first..].iter().take_while(|older| older.table.min() <= newer.table.max());
-    within.zip(&is_unseen[first..]).any(|(_, is_unseen)| !is_unseen)
+    within.zip(&is_fully_covered[first..]).any(|(_, is_fully_covered)| !is_fully_covered)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Lookups at the frame where a block was last found, and prefetches for a lookup.
 //!
-//! It is not an index: a caller that knows a block by a number of its own keeps its [`Place`]. A place may be
-//! wrong; a lookup that finds the block elsewhere updates it. Called by the cache; any thread.
+//! It is not an index: a caller that knows a block by a number of its own keeps its [`FrameHint`]. A hint may
+//! be wrong; a lookup that finds the block elsewhere updates it. Called by the cache; any thread.
 //!
-//! 1. A frame returned for a place was LIVE with the wanted key after the caller was pinned.
+//! 1. A frame returned for a hint was LIVE with the wanted key after the caller was pinned.
 
 use crate::base::prefetch::prefetch;
 use crate::base::sync::{AtomicU32, Ordering};
@@ -23,9 +23,9 @@ pub(crate) enum Near {
 /// The frame in which a block was last found, kept by its reader. Mostly the block is still there, and the
 /// lookup skips the index. 0: none.
 #[derive(Default, Debug)]
-pub(crate) struct Place(AtomicU32);
+pub(crate) struct FrameHint(AtomicU32);
 
-impl Place {
+impl FrameHint {
     #[inline]
     pub(in crate::cache) fn frame(&self) -> Option<u32> {
         self.0.load(Ordering::Relaxed).checked_sub(1)
@@ -37,10 +37,10 @@ impl Place {
 }
 
 impl Frames {
-    /// As `find`, but tries the frame of `place` first, and checks that this one is LIVE.
+    /// As `find`, but tries the frame of `hint` first, and checks that this one is LIVE.
     #[inline]
-    pub(super) fn find_at(&self, key: Key, place: &Place) -> Option<u32> {
-        if let Some(frame) = place.frame() {
+    pub(super) fn find_at(&self, key: Key, hint: &FrameHint) -> Option<u32> {
+        if let Some(frame) = hint.frame() {
             // Header and block are fetched at the same time.
             self.prefetch_block(frame, 1);
             if self.headers().get(frame as usize).is_some_and(|header| header.is_live_with(key)) {
@@ -48,19 +48,19 @@ impl Frames {
             }
         }
         let found = self.find(key)?;
-        place.set(found);
+        hint.set(found);
         Some(found)
     }
 
     /// Prefetches the memory that a lookup of the key reads next; returns the part covered then.
     #[inline]
-    pub(crate) fn prefetch(&self, key: Key, place: Option<&Place>, near: Near, lines: usize) -> Near {
+    pub(crate) fn prefetch(&self, key: Key, hint: Option<&FrameHint>, near: Near, lines: usize) -> Near {
         let bring = |frame| {
             prefetch(self.headers(), frame as usize * size_of::<Header>());
             self.prefetch_block(frame, lines);
             true
         };
-        match (near, place.and_then(Place::frame)) {
+        match (near, hint.and_then(FrameHint::frame)) {
             (Near::Nothing, Some(frame)) => {
                 bring(frame);
             }

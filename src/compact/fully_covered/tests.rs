@@ -9,13 +9,13 @@ use super::*;
 use crate::base::place::NodeId;
 use crate::base::sync::Arc;
 use crate::levels::version::sample::{self, SampleFiles, SampleSlice, key_in};
-use crate::levels::version::{Change, Spot, Version};
-use crate::table::Table;
+use crate::levels::version::{Spot, Version, VersionChange};
+use crate::table::TableReader;
 
 /// A run of a level: `b` is a put, `b-` a delete, `b..d` a range tombstone; each text is a table.
 type RunOf<'c> = (usize, u64, &'c [&'c str]);
 
-fn table_of(files: &Files, text: &str) -> Arc<Table> {
+fn table_of(files: &Files, text: &str) -> Arc<TableReader> {
     let words = || text.split(' ');
     let ranges: Vec<(&str, &str)> = words().filter_map(|word| word.split_once("..")).collect();
     let items = words().filter(|word| !word.contains("..")).map(|word| match word.strip_suffix('-') {
@@ -25,24 +25,24 @@ fn table_of(files: &Files, text: &str) -> Arc<Table> {
     files.table_with(&items.collect(), &ranges)
 }
 
-fn placed(table: Arc<Table>, sequence: u64) -> Placed {
+fn placed(table: Arc<TableReader>, sequence: u64) -> Placed {
     let (first_sequence, last_sequence) = (sequence, sequence);
     Placed { table, first_sequence, last_sequence, oldest_tombstone_s: 0, tombstones_dense: 0 }
 }
 
 /// First keys of the removable tables, newest first. The first run of level 0 is the oldest.
-fn unseen_of(runs: &[RunOf<'_>]) -> Vec<String> {
+fn fully_covered_of(runs: &[RunOf<'_>]) -> Vec<String> {
     let files = Files::new();
-    let mut changes = vec![Change::AddTree(TREE)];
+    let mut changes = vec![VersionChange::AddTree(TREE)];
     for (sequence, (level, run, tables)) in (1..).zip(runs) {
         let spot = Spot { level: *level, run: *run };
         let added = tables.iter().map(|text| placed(table_of(&files, text), sequence));
-        changes.extend(added.map(|placed| Change::Add { spot, placed }));
+        changes.extend(added.map(|placed| VersionChange::Add { spot, placed }));
     }
     let version = Version::default().after(changes);
-    let names = unseen(tree(&version));
-    let unseen = tree(&version).tables().filter(|(_, placed)| names.contains(&placed.name()));
-    unseen.map(|(_, placed)| String::from_utf8(placed.table.min().to_vec()).expect("text")).collect()
+    let names = fully_covered(tree(&version));
+    let fully_covered = tree(&version).tables().filter(|(_, placed)| names.contains(&placed.name()));
+    fully_covered.map(|(_, placed)| String::from_utf8(placed.table.min().to_vec()).expect("text")).collect()
 }
 
 fn tree(version: &Version) -> &Tree {
@@ -73,7 +73,7 @@ fn covered_tables_go() {
         (&[older, (1, 1, &["b b.."]), (0, 0, &["x .."])], &["b", "b", "m"]),
     ];
     for (runs, expected) in cases {
-        assert_eq!(unseen_of(runs), expected, "{runs:?}");
+        assert_eq!(fully_covered_of(runs), expected, "{runs:?}");
     }
 }
 
@@ -92,7 +92,7 @@ fn tombstones_over_nothing_go() {
         (&[(3, 0, &["d"]), (0, 0, &["a- .."]), (0, 0, &["a- .."]), (0, 0, &["b"])], &["", "", "d"]),
     ];
     for (runs, expected) in cases {
-        assert_eq!(unseen_of(runs), expected, "{runs:?}");
+        assert_eq!(fully_covered_of(runs), expected, "{runs:?}");
     }
 }
 
@@ -107,15 +107,15 @@ fn cleared_tries_leave_nothing() {
             let slice = SampleSlice { items: vec![(key(number), is_deleted)], value_bytes: 9, clears };
             files.make(&[slice]).remove(0)
         });
-    let gone = |tables: &[(usize, &Arc<Table>)]| {
-        let mut changes = vec![Change::AddTree(sample::TREE)];
-        changes.extend((1..).zip(tables).map(|(sequence, (level, table))| Change::Add {
+    let gone = |tables: &[(usize, &Arc<TableReader>)]| {
+        let mut changes = vec![VersionChange::AddTree(sample::TREE)];
+        changes.extend((1..).zip(tables).map(|(sequence, (level, table))| VersionChange::Add {
             spot: Spot { level: *level, run: 0 },
             placed: sample::placed(table, sequence),
         }));
         let version = Version::default().after(changes);
         let tree = version.tree(sample::TREE).expect("it was added");
-        let names = unseen(tree).to_vec();
+        let names = fully_covered(tree).to_vec();
         names.into_iter().map(|(file, _)| file).collect::<BTreeSet<u64>>()
     };
     let [below, older, clear, deletes, newer] = &tables;
@@ -162,7 +162,7 @@ proptest! {
     fn nobody_misses_them(runs in runs()) {
         let files = Files::new();
         let letter = |number: u8| vec![b'a' + number];
-        let mut changes = vec![Change::AddTree(TREE)];
+        let mut changes = vec![VersionChange::AddTree(TREE)];
         let mut contents = BTreeMap::new();
         for (number, (items, ranges, level, cut)) in (1u64..).zip(runs) {
             // A run of two tables: the keys before the cut, and those from the cut on.
@@ -188,16 +188,17 @@ proptest! {
                 let spot = Spot { level, run: if level == 0 { 0 } else { number } };
                 let placed = placed(files.table_with(&own, &within), number);
                 contents.insert(placed.name(), own);
-                changes.push(Change::Add { spot, placed });
+                changes.push(VersionChange::Add { spot, placed });
             }
         }
         let before = Version::default().after(changes);
-        let removed = |name: &(u64, u32)| Change::Remove { tree: TREE, name: *name, node: NodeId::ROOT };
-        let gone = unseen(tree(&before)).iter().map(removed);
+        let node = NodeId::ROOT;
+        let removed = |name: &(u64, u32)| VersionChange::Remove { tree: TREE, name: *name, node };
+        let gone = fully_covered(tree(&before)).iter().map(removed);
         let after = before.after(gone.collect());
         for key in (0..LETTERS + 4).map(letter) {
             prop_assert_eq!(found(tree(&before), &contents, &key), found(tree(&after), &contents, &key));
         }
-        prop_assert!(unseen(tree(&after)).is_empty());
+        prop_assert!(fully_covered(tree(&after)).is_empty());
     }
 }

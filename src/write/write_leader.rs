@@ -1,26 +1,26 @@
 //! The state that the leader of a group commit owns: the active log and generation, and the failed tail of
 //! that log.
 //!
-//! A failed tail is a range of refused records behind the log's tail, which a full disk cut short (`remains`
-//! in the code). The front does no I/O and takes no lock. One thread at a time.
+//! A failed tail is a range of refused records behind the log's tail, which a full disk cut short
+//! (`failed_tail_*`). The struct does no I/O and takes no lock. One thread at a time.
 
 use crate::base::id::Sequence;
 use crate::base::reserve::{Grant, Reserve, Role};
 use crate::base::sync::{Arc, AtomicBool, Mutex, OnceLock};
 use crate::format::frames::RECORDS_FROM;
 use crate::memtable::BatchSize;
-use crate::wal::Log;
+use crate::wal::LogWriter;
 
 use super::lengths::{GROUP_BYTES_MAX, log_reserve_bytes, memtable_reserve_bytes};
-use super::standby::{Spare, StandbyMemtable};
-use super::writer::{Sealed, SealedLog};
+use super::standby::{MemtableAndLog, StandbyMemtable};
+use super::writer::{SealedGeneration, SealedLog};
 
 /// Size of the pieces in which the log's appended bytes are written back.
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
 /// See the module.
-pub(crate) struct Front {
-    pub(super) spare: Spare,
+pub(crate) struct WriteLeader {
+    pub(super) active: MemtableAndLog,
     /// Grant for the generation's memory, if that is outside the three write buffers of the budget.
     pub(super) memtable_grant: Option<Grant>,
     pub(super) last_sequence: Sequence,
@@ -35,28 +35,32 @@ pub(crate) struct Front {
     pub(super) written_back: u64,
     /// End of the failed tail, if past the log's tail: up to here the file may hold refused records that a
     /// full disk cut short.
-    pub(super) remains_to: u64,
+    pub(super) failed_tail_to: u64,
     /// Offsets of the second and later records of the failed tail. While there are any, the first record is
     /// not overwritten: if that write were cut short too, a valid record behind a broken one would look like
     /// damage.
-    pub(super) remains_starts: Vec<u64>,
+    pub(super) failed_tail_starts: Vec<u64>,
     /// The same offsets for the records being written.
     pub(super) starts: Vec<u64>,
 }
 
-impl Front {
-    pub(super) fn new(spare: Spare, last_sequence: Sequence, reserve: &Arc<Reserve>) -> Front {
-        Front {
-            written_back: spare.log.tail().bytes,
-            spare,
+impl WriteLeader {
+    pub(super) fn new(
+        active: MemtableAndLog,
+        last_sequence: Sequence,
+        reserve: &Arc<Reserve>,
+    ) -> WriteLeader {
+        WriteLeader {
+            written_back: active.log.tail().bytes,
+            active,
             memtable_grant: None,
             last_sequence,
             logs: Vec::new(),
             earlier: Vec::new(),
             buffer: Vec::new(),
             buffer_grant: reserve.grant(Role::Batches, 0),
-            remains_to: 0,
-            remains_starts: Vec::new(),
+            failed_tail_to: 0,
+            failed_tail_starts: Vec::new(),
             starts: Vec::new(),
         }
     }
@@ -65,14 +69,14 @@ impl Front {
     pub(super) fn has_memtable_room(&self, items: usize, key_value_bytes: usize, frees: bool) -> bool {
         let reserved = match frees || self.is_empty() {
             true => 0,
-            false => memtable_reserve_bytes(self.spare.generation.capacity_bytes()),
+            false => memtable_reserve_bytes(self.active.generation.capacity_bytes()),
         };
-        self.spare.inserter.room(items, key_value_bytes + reserved)
+        self.active.inserter.room(items, key_value_bytes + reserved)
     }
 
     /// Whether the generation is empty and has room for a batch inserted in key order.
     pub(super) fn has_sorted_room(&self, size: &BatchSize) -> bool {
-        self.spare.inserter.sorted_room(size)
+        self.active.inserter.sorted_room(size)
     }
 
     /// Whether the generation holds a large batch. It is sealed as soon as another generation is ready.
@@ -81,17 +85,17 @@ impl Front {
     }
 
     pub(super) fn has_log_room(&self, payload_bytes: usize, frees: bool) -> bool {
-        let log = &self.spare.log;
+        let log = &self.active.log;
         let reserved = if frees { 0 } else { log_reserve_bytes(log.bytes() - RECORDS_FROM) as usize };
         log.room_bytes() >= payload_bytes + reserved
     }
 
     pub(super) fn is_memtable_half_full(&self) -> bool {
-        !self.has_memtable_room(1, self.spare.generation.capacity_bytes() / 2, true)
+        !self.has_memtable_room(1, self.active.generation.capacity_bytes() / 2, true)
     }
 
     pub(super) fn is_log_half_full(&self) -> bool {
-        (self.spare.log.room_bytes() as u64) < (self.spare.log.bytes() - RECORDS_FROM) / 2
+        (self.active.log.room_bytes() as u64) < (self.active.log.bytes() - RECORDS_FROM) / 2
     }
 
     /// Accounts the buffer as memory of batches, while it is longer than that of a group.
@@ -104,27 +108,31 @@ impl Front {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.spare.generation.items() == 0
+        self.active.generation.items() == 0
     }
 
     /// Continues with `log` and `next`; the sealed generation waits for its flush.
-    pub(super) fn seal(&mut self, log: Log, next: StandbyMemtable) -> Arc<Sealed> {
+    pub(super) fn seal(&mut self, log: LogWriter, next: StandbyMemtable) -> Arc<SealedGeneration> {
         self.switch_log(log);
         self.seal_before(next, self.last_sequence)
     }
 
     /// The same with the present log, which holds only records after `last_sequence`.
-    pub(super) fn seal_before(&mut self, next: StandbyMemtable, last_sequence: Sequence) -> Arc<Sealed> {
-        let generation = std::mem::replace(&mut self.spare.generation, next.generation);
-        self.spare.inserter = next.inserter;
+    pub(super) fn seal_before(
+        &mut self,
+        next: StandbyMemtable,
+        last_sequence: Sequence,
+    ) -> Arc<SealedGeneration> {
+        let generation = std::mem::replace(&mut self.active.generation, next.generation);
+        self.active.inserter = next.inserter;
         let grant = Mutex::new(std::mem::replace(&mut self.memtable_grant, next.grant));
         let logs = std::mem::take(&mut self.logs);
-        Arc::new(Sealed { generation, logs, last_sequence, grant })
+        Arc::new(SealedGeneration { generation, logs, last_sequence, grant })
     }
 
     /// Continues with another log and the same generation.
-    pub(super) fn switch_log(&mut self, next: Log) {
-        let old = std::mem::replace(&mut self.spare.log, next);
+    pub(super) fn switch_log(&mut self, next: LogWriter) {
+        let old = std::mem::replace(&mut self.active.log, next);
         let is_durable = OnceLock::new();
         if old.unsynced_bytes() == 0 {
             is_durable.get_or_init(|| ());
@@ -134,14 +142,14 @@ impl Front {
             end: old.tail(),
             bytes: old.bytes(),
             is_durable,
-            is_promised: AtomicBool::new(false),
+            has_recorded_end: AtomicBool::new(false),
         });
         self.earlier.retain(|log| log.is_durable.get().is_none());
         if log.is_durable.get().is_none() {
             self.earlier.push(Arc::clone(&log));
         }
         self.logs.push(log);
-        self.written_back = self.spare.log.tail().bytes;
+        self.written_back = self.active.log.tail().bytes;
     }
 
     /// Notes that the first earlier log is durable; `false` if there is none, so that the present log was
@@ -157,29 +165,29 @@ impl Front {
     }
 
     /// Extends the buffer, whose bytes end at the log's tail, with zeros over the failed tail.
-    pub(super) fn cover_remains(&mut self) {
-        let behind = self.remains_to.saturating_sub(self.spare.log.tail().bytes);
+    pub(super) fn cover_failed_tail(&mut self) {
+        let behind = self.failed_tail_to.saturating_sub(self.active.log.tail().bytes);
         self.buffer.resize(self.buffer.len() + behind as usize, 0);
     }
 
     /// Fills the buffer with zeros for the last record of the failed tail, and returns their offset. From the
     /// back on, so that a partial write leaves no valid record behind a broken one.
-    pub(super) fn erase_remains(&mut self) -> u64 {
-        let from = self.remains_starts.last().copied().unwrap_or(self.spare.log.tail().bytes);
+    pub(super) fn erase_failed_tail(&mut self) -> u64 {
+        let from = self.failed_tail_starts.last().copied().unwrap_or(self.active.log.tail().bytes);
         self.buffer.clear();
-        self.buffer.resize(self.remains_to.saturating_sub(from) as usize, 0);
+        self.buffer.resize(self.failed_tail_to.saturating_sub(from) as usize, 0);
         from
     }
 
     /// Notes that the zeros were written; `true` if the failed tail is gone.
-    pub(super) fn erased_remains(&mut self) -> bool {
-        self.remains_to = self.remains_starts.pop().unwrap_or(0);
-        self.remains_to == 0
+    pub(super) fn erased_failed_tail(&mut self) -> bool {
+        self.failed_tail_to = self.failed_tail_starts.pop().unwrap_or(0);
+        self.failed_tail_to == 0
     }
 
     /// The range appended since the last writeback, once it is long enough for a call.
     pub(super) fn next_writeback(&mut self) -> Option<(u64, u64)> {
-        let (from, tail) = (self.written_back, self.spare.log.tail().bytes);
+        let (from, tail) = (self.written_back, self.active.log.tail().bytes);
         if tail - from < WRITEBACK_BYTES {
             return None;
         }

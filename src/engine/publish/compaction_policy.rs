@@ -33,7 +33,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// The observed writes of a tree. Any thread; each value is independent of the other.
 #[derive(Debug)]
-pub(in crate::engine) struct Bearing {
+pub(in crate::engine) struct TreeWriteStats {
     /// Of a thousand items flushed lately, the number whose keys were there.
     rewritten_permille: AtomicU64,
     /// When an item of the tree was flushed last; 0: never.
@@ -42,7 +42,7 @@ pub(in crate::engine) struct Bearing {
 
 /// The shape that merges are to produce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::engine) struct Policy {
+pub(in crate::engine) struct CompactionPolicy {
     pub(in crate::engine) runs_per_level: u64,
     pub(in crate::engine) runs_in_last_level: u64,
     pub(in crate::engine) level0_runs: u64,
@@ -52,9 +52,9 @@ pub(in crate::engine) struct Policy {
     pub(in crate::engine) is_at_rest: bool,
 }
 
-impl Bearing {
-    pub(in crate::engine) fn new() -> Bearing {
-        Bearing { rewritten_permille: AtomicU64::new(UNKNOWN), flushed_ns: AtomicU64::new(0) }
+impl TreeWriteStats {
+    pub(in crate::engine) fn new() -> TreeWriteStats {
+        TreeWriteStats { rewritten_permille: AtomicU64::new(UNKNOWN), flushed_ns: AtomicU64::new(0) }
     }
 
     /// Records a flush: of `sampled` items, `rewritten` had keys that were there.
@@ -84,9 +84,9 @@ impl Bearing {
         settings: &KeyspaceSettings,
         now_ns: u64,
         is_awaited: bool,
-    ) -> Policy {
+    ) -> CompactionPolicy {
         // The settings' own values; leveled, where none are given.
-        let given = Policy {
+        let given = CompactionPolicy {
             runs_per_level: settings.runs_per_level.max(1),
             runs_in_last_level: settings.runs_in_last_level.max(1),
             level0_runs: settings.level0_runs,
@@ -98,7 +98,7 @@ impl Bearing {
             return given;
         }
         if is_awaited || self.rests_in_ns(now_ns).is_none() {
-            return Policy {
+            return CompactionPolicy {
                 level0_runs: settings.level0_runs.min(LEVEL0_RUNS_AT_REST),
                 stale_permille: Some(STALE_PERMILLE_AT_REST),
                 upper_permille: Some(UPPER_PERMILLE_AT_REST),
@@ -109,7 +109,7 @@ impl Bearing {
         if self.rewritten_permille.load(Ordering::Relaxed) >= REWRITTEN_PERMILLE {
             return given;
         }
-        Policy {
+        CompactionPolicy {
             runs_per_level: RUNS_TIERED,
             runs_in_last_level: RUNS_TIERED,
             level0_runs: settings.level0_runs * 2,

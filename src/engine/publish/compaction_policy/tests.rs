@@ -5,7 +5,7 @@ use crate::base::settings::KeyspaceSettings;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-fn tiers(policy: Policy) -> bool {
+fn tiers(policy: CompactionPolicy) -> bool {
     policy.runs_in_last_level > 1
 }
 
@@ -14,26 +14,26 @@ fn tiers(policy: Policy) -> bool {
 #[test]
 fn trees_are_tiered_while_they_grow() {
     let settings = KeyspaceSettings::default();
-    let bearing = Bearing::new();
-    assert_eq!(bearing.rests_in_ns(5), None, "nothing was flushed");
-    assert!(!tiers(bearing.policy(&settings, 5, false)));
-    bearing.note(SECOND_NS, 64, 0);
-    assert!(tiers(bearing.policy(&settings, SECOND_NS + 1, false)));
-    assert!(!tiers(bearing.policy(&settings, SECOND_NS + 1, true)), "it is waited for");
-    assert_eq!(bearing.rests_in_ns(SECOND_NS + 1), Some(REST_NS - 1));
-    let at_rest = bearing.policy(&settings, SECOND_NS + REST_NS, false);
+    let write_stats = TreeWriteStats::new();
+    assert_eq!(write_stats.rests_in_ns(5), None, "nothing was flushed");
+    assert!(!tiers(write_stats.policy(&settings, 5, false)));
+    write_stats.note(SECOND_NS, 64, 0);
+    assert!(tiers(write_stats.policy(&settings, SECOND_NS + 1, false)));
+    assert!(!tiers(write_stats.policy(&settings, SECOND_NS + 1, true)), "it is waited for");
+    assert_eq!(write_stats.rests_in_ns(SECOND_NS + 1), Some(REST_NS - 1));
+    let at_rest = write_stats.policy(&settings, SECOND_NS + REST_NS, false);
     assert!(!tiers(at_rest) && at_rest.level0_runs == 2);
-    assert_eq!(bearing.rests_in_ns(SECOND_NS + REST_NS), None);
-    bearing.note(2 * SECOND_NS, 64, 0);
+    assert_eq!(write_stats.rests_in_ns(SECOND_NS + REST_NS), None);
+    write_stats.note(2 * SECOND_NS, 64, 0);
     let mut flushes = 0;
-    while tiers(bearing.policy(&settings, 2 * SECOND_NS, false)) {
-        bearing.note(2 * SECOND_NS, 64, 60);
+    while tiers(write_stats.policy(&settings, 2 * SECOND_NS, false)) {
+        write_stats.note(2 * SECOND_NS, 64, 60);
         flushes += 1;
     }
     assert_eq!(flushes, 1, "most keys were there");
-    assert_eq!(bearing.policy(&settings, 2 * SECOND_NS, false).level0_runs, settings.level0_runs);
-    while !tiers(bearing.policy(&settings, 2 * SECOND_NS, false)) {
-        bearing.note(2 * SECOND_NS, 64, 0);
+    assert_eq!(write_stats.policy(&settings, 2 * SECOND_NS, false).level0_runs, settings.level0_runs);
+    while !tiers(write_stats.policy(&settings, 2 * SECOND_NS, false)) {
+        write_stats.note(2 * SECOND_NS, 64, 0);
         flushes += 1;
     }
     assert!(flushes <= 4, "{flushes}");
@@ -45,11 +45,11 @@ fn given_runs_stay() {
     for (above, in_last, expected) in [(4, 1, (4, 1)), (0, 3, (1, 3)), (63, 0, (63, 1))] {
         let settings =
             KeyspaceSettings { runs_per_level: above, runs_in_last_level: in_last, ..Default::default() };
-        let bearing = Bearing::new();
+        let write_stats = TreeWriteStats::new();
         for rewritten in [0, 64] {
-            bearing.note(SECOND_NS, 64, rewritten);
+            write_stats.note(SECOND_NS, 64, rewritten);
             for (now_ns, is_awaited) in [(SECOND_NS, false), (SECOND_NS, true), (9 * SECOND_NS, false)] {
-                let policy = bearing.policy(&settings, now_ns, is_awaited);
+                let policy = write_stats.policy(&settings, now_ns, is_awaited);
                 assert_eq!((policy.runs_per_level, policy.runs_in_last_level), expected);
                 assert_eq!(policy.level0_runs, settings.level0_runs);
             }
