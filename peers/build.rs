@@ -1,5 +1,5 @@
-//! Bindings to the WiredTiger of the system, made from its header: its handles are structs of functions, and
-//! other versions have them in another order.
+//! Bindings to the system's WiredTiger, generated from its header. Its handles are structs of functions,
+//! whose order differs between versions.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

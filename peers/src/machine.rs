@@ -1,8 +1,8 @@
-//! The machine and the command of a run, as results tell them.
+//! The machine and the command of a run, for the results.
 
 use std::process::Command;
 
-/// When, where and how.
+/// Date, machine and command.
 pub(crate) struct Machine {
     pub(crate) date: String,
     pub(crate) machine: String,
@@ -21,7 +21,7 @@ pub(crate) fn about() -> Machine {
     Machine { date, machine, command: format!("peers {}", arguments.join(" ")) }
 }
 
-/// What a program of the system prints, on one line.
+/// The trimmed output of a system program; empty if the program does not run.
 fn said_by(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())

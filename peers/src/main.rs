@@ -1,9 +1,10 @@
-//! Trine beside other stores, under one harness: what becomes of each when the same faults are made, and what
-//! each does when it is asked the same.
+//! Trine beside other stores, under one harness: the outcome of the same faults in each, and the speed of
+//! each under the same requests.
 //!
-//! It is no part of the store or of its tests: a workspace of its own, which neither `cargo build` nor `cargo
-//! test` of the project reaches. The README beside it has the commands. `faults` and `bench` run this program
-//! again as a child: for everything that may crash, hang or be killed, and for all that is measured.
+//! This program is no part of the store or of its tests. It is a workspace of its own, which neither `cargo
+//! build` nor `cargo test` of the project reaches. The README beside it has the commands. `faults` and
+//! `bench` run this program again as a child process: for all work that may crash, hang or be killed, and for
+//! all measurements.
 
 mod bench;
 mod engines;
@@ -30,42 +31,42 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Damages closed stores and kills busy ones, and counts what became of each.
+    /// Damages closed stores, kills busy ones, and counts the outcomes.
     Faults(Options),
-    /// Writes the tables of results that `faults --json` printed into a page, between its markers.
+    /// Writes the tables of results of `faults --json` into a page, between its markers.
     Page {
         /// The page, such as docs/RELIABILITY.md.
         page: PathBuf,
-        /// What `faults --json` printed; of a store in several of them, the last is taken.
+        /// Output files of `faults --json`; if a store is in several of them, the last one counts.
         results: Vec<PathBuf>,
     },
     /// Measures the stores side by side.
     Bench(bench::Options),
-    /// The tables of what `bench` measured, also if it did not come to its end.
+    /// Prints the tables of results of `bench`, also of a run that did not finish.
     Show {
-        /// What `bench --json` wrote.
+        /// Output files of `bench --json`.
         results: Vec<PathBuf>,
     },
-    /// Writes the tables of what `bench` measured into docs/RESULTS.md and README.md, between their markers
-    /// and with losses first, and into docs/results/latest.md.
+    /// Writes the tables of results of `bench` into docs/RESULTS.md and README.md, between their markers and
+    /// with losses first, and into docs/results/latest.md.
     Results {
         /// The folder of the project.
         root: PathBuf,
-        /// What `bench --json` wrote.
+        /// Output files of `bench --json`.
         results: Vec<PathBuf>,
     },
-    /// What a child of `bench` does: some rows of one store.
+    /// Measures some rows of one store, as a child of `bench`.
     #[command(hide = true)]
     BenchChild(bench::ChildOptions),
-    /// What a child does: opens a store that was damaged, reads everything, and prints what it found.
+    /// Opens a damaged store, reads everything and prints the findings, as a child of `faults`.
     #[command(hide = true)]
     Check {
-        /// Which row of the tables.
+        /// The name of a row of the tables.
         store: String,
         /// The store's directory.
         directory: PathBuf,
     },
-    /// What a child does until it is killed: checks what is left of earlier writes, and writes on.
+    /// Checks the remains of earlier writes and writes on until it is killed, as a child of `faults`.
     #[command(hide = true)]
     Load(faults::LoadOptions),
 }

@@ -1,11 +1,11 @@
-//! WiredTiger through its C interface, made safe: no other file calls it.
+//! A safe wrapper of WiredTiger's C interface; no other file calls it.
 //!
-//! 1. A session holds its connection, which is closed after the last of them; it closes its cursor before
-//!    itself.
-//! 2. A session is used by one thread at a time: all of its methods take it mutably.
-//! 3. A key or value that a session lends is the caller's until the session is used again.
-//! 4. A cursor reads no key or value of the caller after the call that it was given for: one that fails is
-//!    reset.
+//! 1. A session holds its connection, which is closed after the last session. A session closes its cursor
+//!    before itself.
+//! 2. One thread at a time uses a session: all of its methods take it mutably.
+//! 3. A key or value that a session lends is valid until the session is used again.
+//! 4. A cursor reads a key or value of the caller only during the call that has it; a cursor whose call fails
+//!    is reset.
 #![expect(unsafe_code, reason = "WiredTiger is a library in C, and its handles are structs of functions")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -29,35 +29,36 @@ mod sys {
     include!(concat!(env!("OUT_DIR"), "/wiredtiger.rs"));
 }
 
-/// The one table of a store, of bytes to bytes.
+/// The one table of a store, from bytes to bytes.
 const TABLE: &CStr = c"table:items";
 const TABLE_CONFIG: &CStr = c"type=file,key_format=u,value_format=u";
 
-/// Readers see one state of the store, and writers who change the same key are told so.
+/// A reader sees one state of the store; a writer gets an error if another has changed its key.
 const SESSION_CONFIG: &CStr = c"isolation=snapshot";
 
 const EVERY_METHOD: &str = "the library sets every function of a handle";
 
 /// Bytes written since the connection was opened, to everything but the log.
 pub(crate) const TABLE_BYTES: u32 = sys::WT_STAT_CONN_BLOCK_BYTE_WRITE;
-/// And to the log.
+/// Bytes written to the log since then.
 pub(crate) const LOG_BYTES: u32 = sys::WT_STAT_CONN_LOG_BYTES_WRITTEN;
 
-/// A call that failed, by WiredTiger's number or the system's.
+/// A failed call, by WiredTiger's error number or the system's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fault(c_int);
 
 impl Fault {
-    /// That somebody else changed what the transaction did: it may be tried again.
+    /// Another transaction changed the same key; this transaction may be tried again.
     const CONFLICT: Fault = Fault(sys::WT_ROLLBACK);
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        /// Words for a number that is unknown are in one buffer of the library.
+        /// The library has one buffer for the messages of all unknown numbers.
         static TELLING: Mutex<()> = Mutex::new(());
         let _telling = TELLING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: it takes any number and returns a string with an end, which nobody changes meanwhile.
+        // SAFETY: the function takes any number and returns a terminated string; the lock keeps other threads
+        // from changing it.
         let words = unsafe { CStr::from_ptr(sys::wiredtiger_strerror(self.0)) };
         write!(out, "{}", words.to_string_lossy())
     }
@@ -67,14 +68,14 @@ fn checked(code: c_int) -> Result<(), Fault> {
     if code == 0 { Ok(()) } else { Err(Fault(code)) }
 }
 
-/// Whether there is what was looked for.
+/// Whether the call found an item; `WT_NOTFOUND` is no fault.
 fn found(code: c_int) -> Result<bool, Fault> {
     if code == sys::WT_NOTFOUND { Ok(false) } else { checked(code).map(|()| true) }
 }
 
-/// Calls a function of a handle, whose first argument the handle is. Unsafe: the handle must be open, and
-/// used by nobody else unless it is a connection; arguments must be what the function takes, and a pointer
-/// among them must be to what lives until it returns.
+/// Calls a function of a handle, with the handle as its first argument. Unsafe: the handle must be open and,
+/// unless it is a connection, without another user. Arguments must be of the function's types, and a pointer
+/// among them must be valid until the function returns.
 macro_rules! call {
     ($handle:expr, $function:ident $(, $argument:expr)*) => {{
         let handle = $handle.as_ptr();
@@ -90,7 +91,7 @@ fn empty() -> sys::WT_ITEM {
     sys::WT_ITEM { data: null(), size: 0, mem: null_mut(), memsize: 0, flags: 0 }
 }
 
-/// The library's version, as it says itself.
+/// The version of the loaded library.
 pub(crate) fn version() -> String {
     let [major, minor, patch] = numbers();
     format!("wiredtiger {major}.{minor}.{patch}")
@@ -98,19 +99,20 @@ pub(crate) fn version() -> String {
 
 fn numbers() -> [c_int; 3] {
     let [mut major, mut minor, mut patch] = [0; 3];
-    // SAFETY: it writes the three numbers.
+    // SAFETY: the function writes three numbers, which outlive the call.
     unsafe { sys::wiredtiger_version(&raw mut major, &raw mut minor, &raw mut patch) };
     [major, minor, patch]
 }
 
-/// Handles of another version have other functions in other places.
+/// Fails if the library has another version than the header: its handles may have other functions at other
+/// offsets.
 fn is_of_the_header() -> Answer<()> {
     let made = [sys::WIREDTIGER_VERSION_MAJOR, sys::WIREDTIGER_VERSION_MINOR, sys::WIREDTIGER_VERSION_PATCH];
     let is_same = numbers().into_iter().zip(made).all(|(own, made)| u32::try_from(own) == Ok(made));
     is_same.then_some(()).ok_or_else(|| format!("built for WiredTiger {made:?}, not for {}", version()))
 }
 
-/// An open store, which threads share.
+/// An open store, shared by threads.
 pub(crate) struct Connection(NonNull<sys::WT_CONNECTION>);
 
 // SAFETY: the header says that a connection may be shared between threads.
@@ -124,23 +126,23 @@ impl Connection {
         let home = CString::new(directory.as_os_str().as_bytes()).map_err(told)?;
         let config = CString::new(config).map_err(told)?;
         let mut opened = null_mut();
-        // SAFETY: both strings outlive the call; events go to WiredTiger's own handler, as there is none.
+        // SAFETY: both strings outlive the call; without an event handler, WiredTiger uses its own.
         let code =
             unsafe { sys::wiredtiger_open(home.as_ptr(), null_mut(), config.as_ptr(), &raw mut opened) };
         checked(code).map_err(told)?;
         Ok(Arc::new(Connection(NonNull::new(opened).ok_or("WiredTiger opened nothing")?)))
     }
 
-    /// Makes the table, unless it is there.
+    /// Makes the table, unless it exists.
     pub(crate) fn make_table(self: &Arc<Self>) -> Answer<()> {
         let session = self.raw_session()?;
         // SAFETY: the session was just opened, and both strings are static.
         let made = checked(unsafe { call!(session, create, TABLE.as_ptr(), TABLE_CONFIG.as_ptr()) });
-        // SAFETY: it is open, has no other user, and is not used again.
+        // SAFETY: the session is open, has no other user, and is not used again.
         made.and(checked(unsafe { call!(session, close, null()) })).map_err(told)
     }
 
-    /// For the thread that asks, or another after it.
+    /// Opens a session, for one thread at a time.
     pub(crate) fn session(self: &Arc<Self>) -> Answer<Session> {
         let handle = self.raw_session()?;
         let mut session = Session { cursor: None, handle, _connection: Arc::clone(self) };
@@ -157,16 +159,16 @@ impl Connection {
         NonNull::new(opened).ok_or_else(|| "WiredTiger opened no session".to_owned())
     }
 
-    /// Closes it, once all its sessions are dropped.
+    /// Closes the connection; an error if one of its sessions is not dropped.
     pub(crate) fn close(self: Arc<Self>) -> Answer<()> {
         let connection = Arc::into_inner(self).ok_or("a session is still open")?;
         let handle = connection.0;
         std::mem::forget(connection);
-        // SAFETY: it is open, no session has it, and it is forgotten, so it is closed once.
+        // SAFETY: the connection is open, and no session holds it. It is forgotten, so it is closed once.
         let closed = checked(unsafe { call!(handle, close, null()) });
-        // The allocator keeps what a cache was made of, in pieces that fit the next one badly: a store that
-        // is opened again would be seen to have twice its memory.
-        // SAFETY: it takes any number, and gives back only what is free.
+        // The allocator keeps the memory of a closed cache, in pieces that fit the next cache badly. A
+        // reopened store would seem to use twice its memory.
+        // SAFETY: the function takes any number, and releases only free memory.
         unsafe { sys::malloc_trim(0) };
         closed.map_err(told)
     }
@@ -174,30 +176,31 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // SAFETY: it is open, and no session is: each of them would hold it. An error here has no listener.
+        // SAFETY: the connection is open, and no session is, since each would hold it. No caller can take an
+        // error here.
         let _ = unsafe { call!(self.0, close, null()) };
     }
 }
 
-/// One thread's way to ask, with a cursor of the table.
+/// A session of one thread, with a cursor of the table.
 pub(crate) struct Session {
-    /// Of the table; `None` only until it is opened.
+    /// A cursor of the table; `None` only until it is opened.
     cursor: Option<NonNull<sys::WT_CURSOR>>,
     handle: NonNull<sys::WT_SESSION>,
     _connection: Arc<Connection>,
 }
 
-// SAFETY: a session and its cursor are bound to no thread: they must not be used by two at a time, and every
+// SAFETY: a session and its cursor are bound to no thread. Two threads must not use them at once, and every
 // method takes the session mutably.
 unsafe impl Send for Session {}
 
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(cursor) = self.cursor.take() {
-            // SAFETY: it is open, and not used again. An error here has no listener.
+            // SAFETY: the cursor is open and not used again. No caller can take an error here.
             let _ = unsafe { call!(cursor, close) };
         }
-        // SAFETY: as above. A transaction that is open is rolled back.
+        // SAFETY: as above. An open transaction is rolled back.
         let _ = unsafe { call!(self.handle, close, null()) };
     }
 }
@@ -216,16 +219,16 @@ impl Session {
         self.cursor.expect("it is opened with the session")
     }
 
-    /// The cursor with its key set, for a call that must come before `key` ends.
+    /// The cursor with its key set; the call that uses the key must come before `key` ends.
     fn at(&mut self, key: &[u8]) -> NonNull<sys::WT_CURSOR> {
         let (cursor, key) = (self.cursor(), item(key));
-        // SAFETY: the cursor is open; with keys of format `u` it takes one item, of which it copies the place
-        // and the length.
+        // SAFETY: the cursor is open; with keys of format `u` it takes one item, of which it copies the
+        // pointer and the length.
         unsafe { call!(cursor, set_key, &raw const key) };
         cursor
     }
 
-    /// What a call came to, the cursor reset if it failed.
+    /// The outcome of a call; the cursor is reset if the call failed or found nothing.
     fn after(&mut self, code: c_int) -> Result<bool, Fault> {
         let outcome = found(code);
         if outcome != Ok(true) {
@@ -234,13 +237,13 @@ impl Session {
         outcome
     }
 
-    /// Lets go of what the cursor is at, and of the state of the store that it reads.
+    /// Releases the cursor's position and the state of the store that it reads.
     pub(crate) fn reset(&mut self) -> Result<(), Fault> {
         // SAFETY: the cursor is open.
         checked(unsafe { call!(self.cursor(), reset) })
     }
 
-    /// Puts, whether there is such a key or not.
+    /// Puts an item, whether the key exists or not.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         let (cursor, value) = (self.at(key), item(value));
         // SAFETY: the cursor is open and has a key that outlives both calls, as the value does.
@@ -251,7 +254,7 @@ impl Session {
         self.after(code).map(drop)
     }
 
-    /// Deletes, whether there is such a key or not.
+    /// Deletes a key, whether it exists or not.
     pub(crate) fn delete(&mut self, key: &[u8]) -> Result<(), Fault> {
         let cursor = self.at(key);
         // SAFETY: the cursor is open and has a key that outlives the call.
@@ -260,7 +263,7 @@ impl Session {
         self.reset()
     }
 
-    /// Lent until the session is used again; the cursor stays there until then.
+    /// The value, lent until the session is used again; the cursor stays at the key until then.
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Fault> {
         let cursor = self.at(key);
         // SAFETY: the cursor is open and has a key that outlives the call.
@@ -268,7 +271,7 @@ impl Session {
         if self.after(code)? { self.item().map(|(_, value)| Some(value)) } else { Ok(None) }
     }
 
-    /// Goes to the first key that is not before this one; whether there is one.
+    /// Moves to the first key at or after `from`; returns whether there is one.
     pub(crate) fn seek(&mut self, from: &[u8]) -> Result<bool, Fault> {
         let (cursor, mut side) = (self.at(from), 0);
         // SAFETY: the cursor is open and has a key that outlives the call, which writes the number.
@@ -279,14 +282,14 @@ impl Session {
         if side < 0 { self.next() } else { Ok(true) }
     }
 
-    /// Goes on, or to the first key of all after a reset; whether there is one.
+    /// Moves to the next key, or to the first one after a reset; returns whether there is one.
     pub(crate) fn next(&mut self) -> Result<bool, Fault> {
         // SAFETY: the cursor is open.
         let code = unsafe { call!(self.cursor(), next) };
         self.after(code)
     }
 
-    /// Key and value where the cursor is, lent until the session is used again.
+    /// Key and value at the cursor, lent until the session is used again.
     pub(crate) fn item(&mut self) -> Result<(&[u8], &[u8]), Fault> {
         let (cursor, mut key, mut value) = (self.cursor(), empty(), empty());
         // SAFETY: the cursor is open; with keys and values of format `u` each call writes one item.
@@ -297,23 +300,23 @@ impl Session {
         Ok((self.lent(&key), self.lent(&value)))
     }
 
-    /// The bytes of an item that the cursor has just given.
+    /// The bytes of an item that the cursor has just returned.
     fn lent(&self, item: &sys::WT_ITEM) -> &[u8] {
         if item.size == 0 {
             return &[];
         }
-        // SAFETY: they are there until the cursor is used again, for which the session is needed mutably,
-        // and which it is not while they are lent.
+        // SAFETY: the bytes are valid until the cursor is used again. That takes the session mutably, and the
+        // session is borrowed while the bytes are lent.
         unsafe { std::slice::from_raw_parts(item.data.cast(), item.size) }
     }
 
-    /// Holds the state of the store as it is now, for all that this session reads from now on.
+    /// Begins a transaction: all further reads of this session see the present state of the store.
     pub(crate) fn hold(&mut self) -> Result<(), Fault> {
-        // SAFETY: the session is open; in a transaction it refuses another.
+        // SAFETY: the session is open; inside a transaction the call is refused.
         checked(unsafe { call!(self.handle, begin_transaction, null()) })
     }
 
-    /// All that `change` does or nothing, done again where others changed the same.
+    /// Applies all changes of `change` or none; tries again after a conflict with another transaction.
     pub(crate) fn transact(
         &mut self,
         commit: &CStr,
@@ -322,10 +325,10 @@ impl Session {
         loop {
             self.hold()?;
             let outcome = match change(self) {
-                // SAFETY: the session is open; a commit that fails has rolled back.
+                // SAFETY: the session is open; a failed commit has rolled back.
                 Ok(()) => checked(unsafe { call!(self.handle, commit_transaction, commit.as_ptr()) }),
                 Err(why) => {
-                    // SAFETY: the session is open, and its transaction is.
+                    // SAFETY: the session and its transaction are open.
                     checked(unsafe { call!(self.handle, rollback_transaction, null()) })?;
                     Err(why)
                 }
@@ -336,19 +339,19 @@ impl Session {
         }
     }
 
-    /// Writes everything that was changed to the table's file, and waits until it is durable.
+    /// Writes all changes to the table's file, and waits until they are durable.
     pub(crate) fn checkpoint(&mut self) -> Result<(), Fault> {
-        // SAFETY: the session is open; in a transaction it refuses.
+        // SAFETY: the session is open; inside a transaction the call is refused.
         checked(unsafe { call!(self.handle, checkpoint, null()) })
     }
 
-    /// Moves what is at the end of the table's file into room before it.
+    /// Moves data from the end of the table's file into free space before it.
     pub(crate) fn compact(&mut self) -> Result<(), Fault> {
-        // SAFETY: the session is open, in a transaction it refuses; the name is static.
+        // SAFETY: the session is open, and the name is static; inside a transaction the call is refused.
         checked(unsafe { call!(self.handle, compact, TABLE.as_ptr(), null()) })
     }
 
-    /// Numbers that the library counts, if it was opened to.
+    /// Counters of the library, if the connection was opened with statistics.
     pub(crate) fn statistics<const N: usize>(&mut self, of: [u32; N]) -> Result<[u64; N], Fault> {
         let cursor = self.open_cursor(c"statistics:", c"statistics=(fast)".as_ptr())?;
         let mut numbers = [0; N];
@@ -361,7 +364,7 @@ impl Session {
                 checked(call!(cursor, get_value, &raw mut name, &raw mut text, &raw mut *number))
             }
         });
-        // SAFETY: it is open, and not used again.
+        // SAFETY: the cursor is open and not used again.
         let closed = checked(unsafe { call!(cursor, close) });
         asked.and(closed).map(|()| numbers)
     }
@@ -378,7 +381,7 @@ mod tests {
         connection
     }
 
-    /// A store that is not there is told in WiredTiger's words, as is a number that means nothing.
+    /// A missing store has WiredTiger's own message, and a number without a meaning has one too.
     #[test]
     fn faults_are_told() {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -389,7 +392,7 @@ mod tests {
         assert!(version().starts_with("wiredtiger "));
     }
 
-    /// Keys and values are any bytes, no bytes among them, in the order of bytes; seeks find the next key.
+    /// Keys and values are any bytes, also none, in the order of bytes; seeks find the next key.
     #[test]
     fn bytes_come_back() {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -415,7 +418,7 @@ mod tests {
         assert_eq!(session.next(), Ok(false));
     }
 
-    /// A transaction that fails leaves nothing; one that meets another's change is done again, whole.
+    /// A failed transaction leaves no change; a transaction with a conflict is done again, whole.
     #[test]
     fn transactions_are_whole() {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -441,8 +444,8 @@ mod tests {
         assert_eq!(other.get(b"b"), Ok(Some(&b"own"[..])));
     }
 
-    /// A state that is held stays as it is, what is written is counted, and a connection with a session is
-    /// not closed.
+    /// A held state does not change, written bytes are counted, and a connection with an open session is not
+    /// closed.
     #[test]
     fn states_are_held() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,5 @@
-//! Bare reads of the device, asked for as a store is: what a get that takes a page costs without a store.
+//! Bare reads of the device through a store's interface: the cost of a get that reads a page, without a
+//! store.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::engines::{Changes, Compacted, Counts, Engine, Found, Look, Reader, Sees, Values};
 use crate::engines::{Answer, told};
 
-/// A file of its own, removed with this.
+/// A file to read, removed on drop.
 pub(super) struct Bare {
     file: File,
     path: PathBuf,
@@ -19,7 +20,7 @@ pub(super) struct Bare {
 }
 
 impl Bare {
-    /// Writes the file; one that a run before left is written anew.
+    /// Writes the file, in place of one that an earlier run left.
     pub(super) fn new(path: PathBuf, bytes: u64, seed: u64) -> Answer<Bare> {
         if path.exists() {
             std::fs::remove_file(&path).map_err(told)?;
@@ -27,7 +28,7 @@ impl Bare {
         let (file, mode) = direct::create(&path).map_err(told)?;
         let mut bare = Bare { file, path, mode, pages: 0 };
         probe::write_all(&bare.file, bytes, seed).map_err(told)?;
-        // It has whole extents alone.
+        // The file has whole extents only.
         bare.pages = bare.file.metadata().map_err(told)?.len() / PAGE_BYTES as u64;
         Ok(bare)
     }
@@ -35,7 +36,7 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        // What cannot be removed is in the folder of the stores, and written anew by the next run.
+        // A file that cannot be removed stays in the folder of the stores, and the next run replaces it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -89,7 +90,7 @@ impl Engine for Bare {
 }
 
 impl Reader for BareReader<'_> {
-    /// Reads the page that the key's hash says.
+    /// Reads the page that the key's hash selects.
     fn get(&mut self, key: &[u8], _: &mut Vec<u8>) -> Answer<Found> {
         let offset = xxh3_64(key) % self.bare.pages * PAGE_BYTES as u64;
         direct::read_at(&self.bare.file, self.buffer.bytes(), offset).map_err(told)?;
@@ -117,7 +118,7 @@ impl Reader for BareReader<'_> {
 mod tests {
     use super::*;
 
-    /// Gets read the file wherever the key says, nothing else is answered, and the file goes with it.
+    /// Gets read pages of the file by key, no other request is answered, and the file is removed on drop.
     #[test]
     fn gets_are_reads() {
         let directory = tempfile::tempdir().expect("a temporary directory");

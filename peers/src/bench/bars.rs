@@ -1,8 +1,8 @@
-//! What Trine is to reach beside the other stores, as data, and how it is judged.
+//! The bars that Trine has to reach beside the other stores, as data, and their verdicts.
 //!
-//! 1. Figures are compared within one run only; what is judged is the median over the runs.
-//! 2. A ratio of two measurements that is within a tenth of its bar is judged on ten runs at least, and
-//!    misses the bar only if the whole 95 % interval of the median does.
+//! 1. Figures are compared within one run only; the median over the runs is judged.
+//! 2. A ratio of two measurements within a tenth of its bar needs ten runs at least. It misses the bar only
+//!    if the whole 95 % interval of the median does.
 
 use super::results::{Calibration, Line, Measured};
 use super::rows;
@@ -11,35 +11,35 @@ use super::table::median;
 /// The store that is judged.
 pub(super) const OURS: &str = "trine";
 
-/// The same with a hashed keyspace.
+/// The same store with a hashed keyspace.
 pub(super) const HASHED: &str = "trine-hashed";
 
-/// What is no store.
+/// The driver without a store.
 pub(super) const NULL: &str = "null";
 
-/// The fastest of its rows.
+/// The fastest row of one executor.
 const BEST_BLOCK_ON: &str = "in flight: block_on, best depth";
 const BEST_TOKIO: &str = "in flight: tokio, best depth";
 
 /// Every row.
 const ANY_ROW: &str = "every row";
 
-/// Within this of its bar a ratio is too close for few runs.
+/// A ratio this close to its bar is too close for few runs.
 const CLOSE: f64 = 0.1;
 
-/// Runs that a close ratio is judged on.
+/// The least number of runs for a verdict on a close ratio.
 const RUNS_MIN: usize = 10;
 
-/// What may be resident beside the total.
+/// Resident memory that is allowed beside the total.
 const BESIDE_BYTES: f64 = (64_u64 << 20) as f64;
 
-/// Of a log that is replayed when a store opens.
+/// The rate at which an opening replays a log.
 const REPLAY_BYTES_A_SECOND: f64 = 150e6;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Figure {
     Rate,
-    /// Keys and values a second.
+    /// Bytes of keys and values a second.
     Bytes,
     Seconds,
     P50,
@@ -47,10 +47,10 @@ pub(super) enum Figure {
     P9999,
     Longest,
     WrittenWithoutLog,
-    /// Reads of the device for each operation.
+    /// Device reads per operation.
     Reads,
     Anonymous,
-    /// Processor time of a million.
+    /// Processor time per million operations.
     Cpu,
     More(&'static str),
 }
@@ -61,32 +61,32 @@ pub(super) enum Side {
     AtMost,
 }
 
-/// What the factor multiplies.
+/// The figure that the factor multiplies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Against {
-    /// Nothing: the factor is the bar.
+    /// None: the factor is the bar.
     One,
-    /// The same of another store.
+    /// The same figure of another store.
     Store(&'static str),
-    /// The same of another store in another row.
+    /// The same figure of another store in another row.
     Other(&'static str, &'static str),
-    /// The same of the best of all other stores.
+    /// The best of the same figures of all other stores.
     Peers,
-    /// The same of another store in that of its rows of this kind which was fastest.
+    /// The same figure of another store, in its fastest row of this kind.
     Best(&'static str, Kind),
-    /// The same of Trine in another row.
+    /// The same figure of Trine in another row.
     Own(&'static str),
-    /// Random reads of the device, so many in flight.
+    /// Random reads of the device, with so many in flight.
     DeviceReads(u64),
     DeviceSequential,
     DeviceSyncs,
-    /// The total, and what may be beside it.
+    /// The total of memory, and the memory allowed beside it.
     Memory,
-    /// A second, and the replay of the log.
+    /// One second, and the replay of the log.
     Replay,
 }
 
-/// Rows of gets that are in flight together.
+/// Ways to have several gets in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Threads,
@@ -220,16 +220,16 @@ impl Verdict {
     }
 }
 
-/// A bar, judged.
+/// A judged bar.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
     pub(super) bar: Bar,
     pub(super) verdict: Verdict,
-    /// Of each run, Trine's figure over what the factor multiplies, in order.
+    /// The ratio of each run, sorted: Trine's figure over the figure that the factor multiplies.
     pub(super) ratios: Vec<f64>,
 }
 
-/// Every bar, from what was measured.
+/// Judges every bar by the measurements.
 pub(super) fn judge(lines: &[Line]) -> Vec<Judged> {
     BARS.iter().map(|bar| judged(*bar, lines)).collect()
 }
@@ -256,7 +256,8 @@ fn verdict(bar: &Bar, ratios: &[f64]) -> Verdict {
     if better(low).max(better(high)) < 1.0 { Verdict::Missed } else { Verdict::Met }
 }
 
-/// The 95 % interval of the median of so many sorted numbers, by the ranks that a fair coin gives.
+/// The 95 % interval of the median of sorted numbers, by the ranks of a binomial distribution with
+/// probability 1/2.
 fn interval(sorted: &[f64]) -> (f64, f64) {
     let count = sorted.len();
     let (mut rank, mut chance, mut below) = (0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
@@ -269,7 +270,7 @@ fn interval(sorted: &[f64]) -> (f64, f64) {
     (sorted[first], sorted[count - 1 - first])
 }
 
-/// The runs there are, in order.
+/// All runs, in order.
 pub(super) fn runs(lines: &[Line]) -> Vec<u64> {
     let mut runs: Vec<u64> = measured(lines).map(|one| one.run).collect();
     runs.sort_unstable();
@@ -281,13 +282,13 @@ pub(super) fn measured(lines: &[Line]) -> impl Iterator<Item = &Measured> {
     lines.iter().filter_map(|line| if let Line::Measured(one) = line { Some(&**one) } else { None })
 }
 
-/// What a store did in a row of a run, if it did it; the last, if it was measured again.
+/// The measurement of a store in a row of a run, if the row was done; the last one if there are several.
 pub(super) fn find<'a>(lines: &'a [Line], run: u64, row: &str, store: &str) -> Option<&'a Measured> {
     let is_it = |one: &&Measured| one.run == run && one.row == row && one.store == store && one.is_done();
     measured(lines).filter(is_it).last()
 }
 
-/// Trine's figure over what the factor multiplies, in one run.
+/// Trine's figure over the figure that the factor multiplies, in one run.
 fn ratio(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
     if bar.row == ANY_ROW {
         let all = measured(lines).filter(|one| one.run == run && one.store == OURS);
@@ -327,7 +328,7 @@ fn ratio(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
     Some(figure(ours)? / theirs.max(1e-12))
 }
 
-/// The row of this kind that was fastest.
+/// The fastest row of this kind.
 fn fastest<'a>(lines: &'a [Line], run: u64, store: &str, kind: Kind) -> Option<&'a Measured> {
     let is_kind = |way: rows::Way| match kind {
         Kind::Threads => matches!(way, rows::Way::Threads(_)),
@@ -340,12 +341,12 @@ fn fastest<'a>(lines: &'a [Line], run: u64, store: &str, kind: Kind) -> Option<&
     all.max_by(|one, other| one.rate().total_cmp(&other.rate()))
 }
 
-/// Whether a store is another's than ours, and one at all.
+/// Whether a store is neither ours nor `null`.
 pub(super) fn is_peer(store: &str) -> bool {
     ![OURS, HASHED, NULL].contains(&store)
 }
 
-/// The best of the other stores.
+/// The best figure of the other stores.
 fn best(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
     let others = measured(lines)
         .filter(|one| one.run == run && one.row == bar.row && is_peer(&one.store))
@@ -374,14 +375,14 @@ fn value(figure: Figure, one: &Measured) -> Option<f64> {
 }
 
 impl Judged {
-    /// The median does not reach the bar, though too little to say that the bar is missed.
+    /// Whether the median does not reach the bar, even if by too little to call the bar missed.
     pub(super) fn is_short(&self) -> bool {
         median(&mut self.ratios.clone()).is_some_and(|middle| self.bar.reached(middle) < 1.0)
     }
 }
 
 impl Bar {
-    /// How many times better than the bar: 1 just reaches it.
+    /// How many times better than the bar the ratio is; 1 just reaches it.
     fn reached(&self, ratio: f64) -> f64 {
         match self.side {
             Side::AtLeast => ratio / self.factor,
@@ -479,7 +480,7 @@ mod tests {
         assert_eq!(of(&bar, &mixed).verdict, Verdict::Missed);
     }
 
-    /// Figures that shall be small are judged the other way round.
+    /// Figures that should be small are judged the other way round.
     #[test]
     fn small_is_better_where_it_says() {
         let bar = most(rows::GET, Figure::Rate, 2.0, ROCKSDB);
@@ -489,7 +490,7 @@ mod tests {
         assert_eq!(of(&bar, &[(215, 100); 10]).verdict, Verdict::Missed);
     }
 
-    /// The best peer is neither ours nor `null`, and figures of different runs never meet.
+    /// The best peer is neither ours nor `null`, and figures of different runs are never compared.
     #[test]
     fn peers_are_of_the_same_run() {
         let bar = least(rows::GET, Figure::Rate, 1.0, Against::Peers);
@@ -504,8 +505,8 @@ mod tests {
         assert_eq!((judged.ratios, judged.verdict), (vec![1.25], Verdict::Met));
     }
 
-    /// The row that is measured against is that with the best rate of its kind, whatever the figure, and
-    /// never one of another memory.
+    /// A row is compared with the row that has the best rate of its kind, for every figure, and never with a
+    /// row of another memory size.
     #[test]
     fn the_fastest_row_is_found() {
         let with_cpu = |row: &str, store: &str, rate, cpu| {
@@ -540,7 +541,7 @@ mod tests {
         assert_eq!(ratio(Figure::Rate, Against::DeviceReads(128)), [0.9]);
     }
 
-    /// Against numbers, the device, memory and the log.
+    /// Bars against numbers, the device, memory and the log are judged.
     #[test]
     fn all_kinds_are_judged() {
         let mut reopened =
@@ -568,7 +569,7 @@ mod tests {
         assert_eq!(of(rows::SYNCED, Against::DeviceSyncs).verdict, Verdict::Met);
     }
 
-    /// The interval of ten is from the second to the ninth.
+    /// The interval of ten numbers is from the second to the ninth.
     #[test]
     fn intervals_are_those_of_ranks() {
         let ten: Vec<f64> = (1..=10).map(f64::from).collect();
@@ -577,7 +578,7 @@ mod tests {
         assert_eq!(interval(&many), (10.0, 21.0));
     }
 
-    /// Every bar is for a row that is measured, and tells what it asks for.
+    /// Every bar is for a measured row, and its text says the comparison.
     #[test]
     fn bars_are_for_rows() {
         for bar in BARS {

@@ -1,4 +1,4 @@
-//! Rows where all data fits the memory, settled and warmed.
+//! Rows whose data fits the memory, in a settled and warmed store.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::plan::{BESIDE_PUTS_A_SECOND, MULTI_KEYS, RANGE_ITEMS, SCAN_ITEMS};
 use super::rows;
 use crate::engines::Answer;
 
-/// Times that every item is got before the first row: a cache may want to see a block twice.
+/// Passes over all items before the first row: a cache may admit a block only at its second read.
 const WARM_PASSES: u64 = 2;
 
-/// Threads that warm.
+/// Threads that warm the cache.
 const WARM_THREADS: u64 = 2;
 
-/// How long each row goes on before the next, where they are compared with each other: neighbours on the
-/// machine come and go within seconds.
+/// The time slice of a row before the next, where rows are compared with each other: load by other tenants of
+/// the machine comes and goes within seconds.
 const TURN: Duration = Duration::from_millis(200);
 
 fn warm(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
@@ -36,7 +36,7 @@ fn warm(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
     Ok(())
 }
 
-/// A row that chooses items, told.
+/// Measures a row that chooses items, and reports it.
 pub(super) fn read(
     child: &Child<'_>,
     row: &str,
@@ -49,7 +49,7 @@ pub(super) fn read(
     child.tell(row, name, measured)
 }
 
-/// Rows that choose items, each with its time, in turns of a length each.
+/// Measures rows that choose items in turns of length `turn`, until each row has had its whole time.
 pub(super) fn read_in_turns(
     child: &Child<'_>,
     name: &str,
@@ -75,7 +75,7 @@ pub(super) fn read_in_turns(
     Ok(())
 }
 
-/// Overwrites until a write buffer is half full; whether the store has one.
+/// Overwrites until a write buffer is half full; returns whether the store has one.
 pub(super) fn half_fill(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<bool> {
     let Some(bytes) = engine.write_buffer_bytes() else { return Ok(false) };
     let job = Job {
@@ -120,7 +120,7 @@ pub(super) fn cached(child: &Child<'_>) -> Answer<()> {
     engine.close()
 }
 
-/// Rows in the order of keys.
+/// Rows that need the order of keys.
 fn scans(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
     let uniform = Distribution::Uniform;
     let job = |row, script| child.job(engine, row, script, data);
@@ -140,7 +140,7 @@ fn scans(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
     Ok(())
 }
 
-/// Gets of one thread beside one that puts at a rate.
+/// Gets of one thread beside a thread that puts at a fixed rate.
 pub(super) fn beside(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.small_items();
     let data = child.data(items, items);

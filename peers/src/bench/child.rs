@@ -1,6 +1,6 @@
-//! What a child does: one stage of one store, each row told on standard output when it is measured.
+//! The child process of `bench`: runs one stage of one store, and prints each row once it is measured.
 //!
-//! A process of its own, so that resident memory and processor time are that store's alone.
+//! A stage has a process of its own, so that resident memory and processor time are that store's alone.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,16 +20,16 @@ use super::{
 };
 use crate::engines::{Answer, Until, told};
 
-/// The folder of all stores, in the directory that is given: nothing beside it is ever removed.
+/// The folder of all stores, in the given directory; nothing beside the folder is ever removed.
 pub(super) const STORES: &str = "peers-bench";
 
-/// What a child is told; also how it is started.
+/// Arguments of a child process.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ChildOptions {
     pub(super) store: String,
     pub(super) group: Group,
     pub(super) stage: Stage,
-    /// Where all stores are.
+    /// The directory of all stores.
     pub(super) directory: PathBuf,
     #[arg(long)]
     pub(super) run: u64,
@@ -41,15 +41,15 @@ pub(crate) struct ChildOptions {
     pub(super) seed: u64,
     #[arg(long)]
     pub(super) value_bytes: usize,
-    /// Leaves a store that no other group reads.
+    /// Keeps a store that no other group reads.
     #[arg(long)]
     pub(super) keep: bool,
-    /// A group that holds its memory, page cache included.
+    /// A control group that limits memory, page cache included.
     #[arg(long)]
     pub(super) limited: Option<PathBuf>,
 }
 
-/// The command of a child.
+/// The command `bench-child`.
 pub(crate) fn child(options: &ChildOptions) -> Answer<()> {
     if let Some(group) = &options.limited {
         limits::enter(group)?;
@@ -65,7 +65,7 @@ pub(crate) fn child(options: &ChildOptions) -> Answer<()> {
     })
 }
 
-/// Does a stage; each row is given to `out`.
+/// Runs a stage, and gives each row to `out`.
 pub(super) fn stage(options: &ChildOptions, out: &dyn Fn(Line) -> Answer<()>) -> Answer<()> {
     let child = Child {
         options,
@@ -117,17 +117,17 @@ pub(super) struct Child<'a> {
     out: &'a dyn Fn(Line) -> Answer<()>,
     pub(super) contender: Contender,
     pub(super) plan: Plan,
-    /// Of a row that ends by the clock.
+    /// The duration of a row that ends by the clock.
     pub(super) time: Duration,
 }
 
 impl Child<'_> {
-    /// Where a store of this name is.
+    /// The path of the store with this name.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.options.directory.join(STORES).join(self.contender.name).join(name)
     }
 
-    /// Removes a store, and what says that it was made.
+    /// Removes a store and its `made` file.
     pub(super) fn remove(&self, name: &str) -> Answer<()> {
         let remove = |path: PathBuf| match std::fs::symlink_metadata(&path) {
             Ok(about) if about.is_dir() => std::fs::remove_dir_all(path),
@@ -138,7 +138,7 @@ impl Child<'_> {
         remove(self.path(name)).map_err(told)
     }
 
-    /// A file that says what a store was made with.
+    /// The path of the file that records the parameters of a store's making.
     pub(super) fn made(&self, name: &str) -> PathBuf {
         self.path(name).with_extension("made")
     }
@@ -158,23 +158,23 @@ impl Child<'_> {
         (self.contender.open)(&path, &self.settings(regime, until))
     }
 
-    /// Items in random order, of which so many are in.
+    /// Items in random order, the first `count` of which are in the store.
     pub(super) fn data(&self, count: u64, bound: u64) -> Data {
         let order = Permutation::new(bound, self.options.seed);
         Data { count, is_dense: count == bound, ..self.empty(Numbering::Random(order)) }
     }
 
-    /// No items yet, in an order that has no end.
+    /// Data without items yet, in an unbounded numbering.
     pub(super) fn empty(&self, numbering: Numbering) -> Data {
         Data { numbering, count: 0, is_dense: false, value_bytes: self.plan.value_bytes }
     }
 
-    /// The seed of a row: another for each row and run, the same for every store.
+    /// The seed of a row: different for each row and run, the same for every store.
     pub(super) fn seed(&self, row: &str) -> u64 {
         xxh3_64(row.as_bytes()) ^ self.options.seed ^ self.options.run << 48
     }
 
-    /// A row with one thread, that ends by the clock, where nobody writes.
+    /// A row of one thread, which ends by the clock, without writers.
     pub(super) fn job<'e>(&self, engine: &'e dyn Engine, row: &str, script: Script, data: &Data) -> Job<'e> {
         Job {
             name: format!("{} {row}", self.contender.name),
@@ -191,7 +191,7 @@ impl Child<'_> {
         }
     }
 
-    /// Runs a row, without telling it.
+    /// Runs a row, without reporting it.
     pub(super) fn run(&self, job: &Job<'_>) -> Answer<(Measured, Ran)> {
         let (mut measured, ran) = measure::run(job)?;
         measured.operations_a_latency = match job.script {
@@ -204,7 +204,7 @@ impl Child<'_> {
         Ok((measured, ran))
     }
 
-    /// Runs what no row tells: to make a store ready for one. A wrong answer ends the stage.
+    /// Runs a job that no row reports, to prepare a store. A wrong answer ends the stage.
     pub(super) fn prepare(&self, job: &Job<'_>) -> Answer<()> {
         let (measured, _) = self.run(job)?;
         match measured.first_wrong {
@@ -213,14 +213,14 @@ impl Child<'_> {
         }
     }
 
-    /// Waits until background work is finished; for how long, in seconds.
+    /// Waits until background work is finished; returns the seconds that it took.
     pub(super) fn settle(&self, engine: &dyn Engine) -> Answer<f64> {
         let started = Instant::now();
         engine.settle()?;
         Ok(started.elapsed().as_secs_f64())
     }
 
-    /// Runs a row, without telling it, and settles if it wrote.
+    /// Runs a row, without reporting it, and settles if the row wrote.
     pub(super) fn run_settled(&self, job: &Job<'_>) -> Answer<(Measured, Ran)> {
         let before = Moment::now(job.engine.counts());
         let (mut measured, ran) = self.run(job)?;
@@ -230,7 +230,7 @@ impl Child<'_> {
         Ok((measured, ran))
     }
 
-    /// Settles after puts of so many bytes of keys and values, and says what they cost together.
+    /// Settles after puts of `bytes` of keys and values, and records the cost of both.
     pub(super) fn settle_puts(
         &self,
         engine: &dyn Engine,
@@ -243,19 +243,19 @@ impl Child<'_> {
         Ok(())
     }
 
-    /// Bytes on disk of a store, of its tables alone or of everything.
+    /// Bytes on disk of a store: of its tables, and of all its files.
     pub(super) fn disk_bytes(&self, path: &Path) -> Answer<Option<(u64, u64)>> {
         let Some(peer) = self.contender.peer() else { return Ok(None) };
         let bytes = process::disk_bytes(path, peer.class)?;
         Ok(Some((bytes.get(self.contender.tables).copied().unwrap_or(0), bytes.values().sum())))
     }
 
-    /// Tells what it is at, for the case that it is killed.
+    /// Reports the current step, for the case that the process is killed.
     pub(super) fn doing(&self, what: String) -> Answer<()> {
         (self.out)(Line::Doing(what))
     }
 
-    /// Tells a row of the store of this name.
+    /// Reports a row of the store with this name.
     pub(super) fn tell(&self, row: &str, name: &str, mut measured: Measured) -> Answer<()> {
         measured.run = self.options.run;
         measured.group = self.options.group.name();
@@ -264,7 +264,7 @@ impl Child<'_> {
         measured.item_bytes = self.plan.bytes(1);
         measured.memory_bytes = self.options.stage.memory_bytes(self.plan);
         measured.disk_bytes = self.disk_bytes(&self.path(name))?.map(|(_, all)| all);
-        // Where there are thousands of files and folders, the kernel is not asked for each.
+        // For thousands of files and folders, the kernel is not asked about each one's page cache.
         let has_few_files = bounded::rows_of(self.options.stage).is_empty();
         let page_cache = has_few_files.then(|| process::page_cache_bytes(&self.path(name))).flatten();
         if let Some(bytes) = page_cache {

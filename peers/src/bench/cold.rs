@@ -1,4 +1,4 @@
-//! Rows where the data is many times the memory, and the first get after a kill.
+//! Rows whose data is many times the memory, and the first get after a kill.
 
 use std::time::Instant;
 
@@ -17,18 +17,19 @@ use super::record::{Expected, Record};
 use super::{bars, device, process, rows};
 use crate::engines::{Answer, told};
 
-/// Of the memory, what is written before the kill: half of Trine's write buffer, and as much for every store.
+/// The memory is divided by this for the bytes written before the kill: half of Trine's write buffer, and as
+/// much for every store.
 const WRITTEN_PART: u64 = 32;
 
-/// Says so if the page cache cannot be dropped.
+/// Drops the page cache, or prints why that failed.
 pub(super) fn forget() {
     if let Err(why) = process::drop_page_cache() {
         eprintln!("    {why}");
     }
 }
 
-/// The store for the next row, with nothing in the page cache. One that reads through the page cache is
-/// opened again: the kernel does not drop what is mapped.
+/// The store for the next row, with an empty page cache. A store that reads through the page cache is opened
+/// again: the kernel does not drop mapped pages.
 fn cooled(child: &Child<'_>, engine: Box<dyn Engine>, regime: Regime) -> Answer<Box<dyn Engine>> {
     if !child.contender.uses_page_cache {
         forget();
@@ -39,8 +40,8 @@ fn cooled(child: &Child<'_>, engine: Box<dyn Engine>, regime: Regime) -> Answer<
     child.open(BIG, regime)
 }
 
-/// Sends the requests of a row, for other keys, as long as the row takes, and tells nothing of it: the cache
-/// is full of what such requests leave there when the row begins.
+/// Sends the requests of a row, for other keys and for as long as the row takes, and reports nothing. So the
+/// row begins with a cache full of such requests' blocks.
 fn warm(child: &Child<'_>, engine: &dyn Engine, row: &str, script: Script, data: &Data) -> Answer<()> {
     let chooser = Chooser::new(Distribution::Uniform, data.count, child.options.seed);
     let job = child.job(engine, &format!("warming: {row}"), script, data);
@@ -83,7 +84,7 @@ pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
     engine.close()
 }
 
-/// Those of Trine in turns with bare reads, as a device changes by a fifth within seconds.
+/// Gets of Trine take turns with bare reads, as the speed of a device changes by a fifth within seconds.
 fn gets(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
     let job = |engine, row| child.job(engine, row, Script::Get, data);
     let own = (rows::COLD_GET, job(engine, rows::COLD_GET));
@@ -103,7 +104,7 @@ fn all(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
     child.tell(rows::COLD_ALL, BIG, measured)
 }
 
-/// Overwrites that stay in logs, then the end of the process: nothing is closed, nothing synced.
+/// Makes overwrites, which stay in logs, then aborts the process: no store is closed, and nothing is synced.
 pub(super) fn reopen_write(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.big_items();
     let data = child.data(items, items);
@@ -121,7 +122,7 @@ pub(super) fn reopen_write(child: &Child<'_>) -> Answer<()> {
     std::process::abort();
 }
 
-/// From before the opening to after the first get, with nothing of the files in the page cache.
+/// Measures the time from before the opening to after the first get, with an empty page cache.
 pub(super) fn reopen(child: &Child<'_>) -> Answer<()> {
     let written = std::fs::read_to_string(child.path(BIG).with_extension("written")).map_err(told)?;
     let log_items: f64 = written.parse().map_err(told)?;

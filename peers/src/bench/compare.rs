@@ -8,15 +8,15 @@ use super::table::{count, median, rate};
 /// A row in which the best peer is faster than Trine.
 pub(super) struct Behind<'a> {
     pub(super) row: &'static str,
-    /// Of each run, Trine's rate over that of the best peer, in order.
+    /// The ratio of each run, sorted: Trine's rate over that of the best peer.
     pub(super) ratios: Vec<f64>,
     /// The stores that are faster.
     pub(super) ahead: Vec<&'a str>,
-    /// Those of them that were not held to the memory of the row.
+    /// The faster stores that were not held to the memory of the row.
     pub(super) free: Vec<&'a str>,
 }
 
-/// Stores in the order they were measured in, ours first.
+/// Stores in the order of their measurement, but ours, `null` and RocksDB first.
 pub(super) fn stores_of(lines: &[Line]) -> Vec<&str> {
     let mut stores: Vec<&str> = Vec::new();
     for one in bars::measured(lines) {
@@ -28,7 +28,8 @@ pub(super) fn stores_of(lines: &[Line]) -> Vec<&str> {
     stores
 }
 
-/// Of each run, our rate in a row over that of another store, or of the best of all others, in theirs.
+/// The ratio of each run: our rate in our row over another store's in theirs. Without `other`, the best
+/// peer's rate is taken.
 pub(super) fn ratios(lines: &[Line], (our_row, their_row): (&str, &str), other: Option<&str>) -> Vec<f64> {
     let of = |run: u64| {
         let ours = bars::find(lines, run, our_row, OURS)?.rate();
@@ -68,7 +69,7 @@ fn behind_in<'a>(lines: &'a [Line], row: &'static str) -> Option<Behind<'a>> {
     Some(Behind { row, ratios: all, ahead, free })
 }
 
-/// What each store does in a row, if any was measured.
+/// The rate of each store in a row; `None` if no store has one.
 pub(super) fn rates_of(lines: &[Line], stores: &[&str], row: &str) -> Option<Vec<String>> {
     let rates: Vec<Option<f64>> = stores.iter().map(|store| rate(lines, row, store)).collect();
     let told = || rates.iter().map(|rate| rate.map_or("–".to_owned(), count)).collect();

@@ -9,17 +9,17 @@ use trine_workload::probe::{self, Probe, Trouble};
 use super::results::Calibration;
 use crate::engines::Answer;
 
-/// Of the file that is read and written, at full scale.
+/// Size of the file that is read and written, at full scale.
 const BYTES: u64 = 2 << 30;
 const BYTES_MIN: u64 = 128 << 20;
 
-/// Of each measurement, at most.
+/// The longest time of each measurement.
 const TIME: Duration = Duration::from_secs(2);
 
-/// A device that moved by more than this part marks its run.
+/// A change of the device's speed by more than this fraction marks the run.
 pub(super) const MOVED: f64 = 0.1;
 
-/// Of a file whose reads and writes are the device's.
+/// Size of a file for reads and writes of the device.
 pub(super) fn file_bytes(scale: f64) -> u64 {
     ((BYTES as f64 * scale) as u64).max(BYTES_MIN)
 }
@@ -49,7 +49,7 @@ fn told(trouble: Trouble) -> String {
     format!("could not {} {}: {}", trouble.operation, trouble.path.display(), trouble.source)
 }
 
-/// What moved between two calibrations, and by how much.
+/// The figures that changed too much between two calibrations, and by how much.
 pub(super) fn moved(before: &Calibration, after: &Calibration) -> Vec<String> {
     let figures = |one: &Calibration| {
         let mut figures = vec![
@@ -72,7 +72,7 @@ pub(super) fn moved(before: &Calibration, after: &Calibration) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The device is measured in a directory that is left as it was, and what moves by over a tenth is named.
+    /// A calibration leaves its directory as it was, and changes of more than a tenth are named.
     #[test]
     fn devices_are_measured_and_compared() {
         let directory = tempfile::tempdir().expect("a temporary directory");

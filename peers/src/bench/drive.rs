@@ -1,9 +1,9 @@
-//! A row's threads: which request comes next, asking, timing, checking the answer.
+//! The threads of a row: they choose requests, send and time them, and check the answers.
 //!
-//! 1. The same seed gives the same requests, whichever store is asked.
-//! 2. Only the store's call is timed; making keys and values and checking answers is not, but counts in the
-//!    rate, as it does in the row of `null`.
-//! 3. An answer that cannot be is counted as wrong, never passed over.
+//! 1. The same seed gives the same requests for every store.
+//! 2. A latency covers the store's call only. Making keys and values and checking answers counts in the rate,
+//!    as in the row of `null`.
+//! 3. An impossible answer is counted as wrong, never ignored.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -21,36 +21,36 @@ use super::record::Record;
 use super::worker::Worker;
 use crate::engines::Answer;
 
-/// Items a loading thread takes at a time, unless a batch has more.
+/// Items that a loading thread takes at a time, unless a batch has more.
 pub(super) const LOAD_CHUNK: u64 = 64;
 
-/// Between two looks at the threads: their memory, and whether it is time to say how far they are.
+/// The longest time between two looks at the threads, for their memory and for a report of progress.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Between two words of progress.
+/// The time between two reports of progress.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// What the threads do.
+/// The requests of the threads.
 #[derive(Clone, Debug)]
 pub(super) enum Script {
-    /// Puts the items that are not in yet, up to this one.
+    /// Puts the items that are not in the store yet, up to `end`.
     Load {
         end: u64,
     },
-    /// Puts again the items at these places of another random order.
+    /// Puts again the items at positions `from` to `to` of another random order.
     Rewrite {
         from: u64,
         to: u64,
     },
     Overwrite,
     Get,
-    /// Every item, in another random order.
+    /// Gets every item, in another random order.
     GetEach,
     GetAbsent,
     MultiGet {
         keys: u64,
     },
-    /// Gets of a thread that waits for none of them, so many in flight.
+    /// Gets of a thread that keeps `depth` of them in flight and waits for no single one.
     InFlight {
         executor: Executor,
         depth: u64,
@@ -67,27 +67,27 @@ pub(super) enum Script {
 }
 
 impl Script {
-    /// Whether its puts may be committed many at a time.
+    /// Whether its puts may be committed in batches.
     pub(super) fn is_batched(&self) -> bool {
         matches!(self, Script::Load { .. } | Script::Rewrite { .. } | Script::Overwrite)
     }
 }
 
-/// The items of a store: numbered in the order they are put, the first `count` of them in.
+/// The items of a store, numbered in the order of their puts; the first `count` are in the store.
 #[derive(Clone, Debug)]
 pub(super) struct Data {
     pub(super) numbering: Numbering,
     pub(super) count: u64,
-    /// Whether the numbers of all keys are those below `count`, so that scans can be counted.
+    /// Whether the numbers of all keys are those below `count`, so that the items of a scan can be counted.
     pub(super) is_dense: bool,
-    /// Of each value that is put.
+    /// The length of each value that is put.
     pub(super) value_bytes: usize,
 }
 
-/// When a row ends: whichever is first.
+/// When a row ends: at the first limit that it reaches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    /// Of all threads together.
+    /// Operations of all threads together.
     pub(super) operations: u64,
     pub(super) time: Option<Duration>,
 }
@@ -102,9 +102,9 @@ impl Limit {
     }
 }
 
-/// A row, ready to run; shared by its threads.
+/// A row, ready to run; its threads share it.
 pub(super) struct Job<'a> {
-    /// As it is told while it runs.
+    /// The name in reports of progress.
     pub(super) name: String,
     pub(super) engine: &'a dyn Engine,
     pub(super) script: Script,
@@ -114,24 +114,24 @@ pub(super) struct Job<'a> {
     pub(super) sees: Sees,
     pub(super) threads: u64,
     pub(super) limit: Limit,
-    /// Puts that are committed together, where the script allows it.
+    /// Puts that are committed together, where the script allows batches.
     pub(super) batch: u64,
     pub(super) seed: u64,
-    /// Puts a second of one more thread.
+    /// Puts a second of an additional thread.
     pub(super) beside: Option<u64>,
 }
 
-/// What the threads share while they run.
+/// State that the threads share while they run.
 pub(super) struct Shared {
     pub(super) started: Instant,
     pub(super) done: AtomicU64,
     pub(super) over: AtomicBool,
     running: AtomicUsize,
-    /// The next item to load or insert, or the next place of an order.
+    /// The next item to load or insert, or the next position of an order.
     pub(super) next: AtomicU64,
-    /// Items below this are in.
+    /// Items below this are in the store.
     visible: AtomicU64,
-    /// Items above it that are in too.
+    /// Later items that are in the store too.
     landed: Mutex<BTreeSet<u64>>,
 }
 
@@ -153,12 +153,12 @@ impl Shared {
         }
     }
 
-    /// Items that every reader may count on.
+    /// The number of items that every reader may expect.
     pub(super) fn count(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// The item is in; it counts once all before it are.
+    /// Records that an item is in the store; it counts once all items before it are.
     pub(super) fn land(&self, item: u64) {
         let mut landed = self.landed.lock().expect("nobody panics with it");
         landed.insert(item);
@@ -170,17 +170,17 @@ impl Shared {
     }
 }
 
-/// What the threads did.
+/// The results of the threads.
 pub(super) struct Ran {
     pub(super) record: Record,
-    /// Puts of the thread beside.
+    /// Puts of the additional thread.
     pub(super) beside: u64,
-    /// Of keys and values, written by all of them.
+    /// Bytes of keys and values, written by all threads.
     pub(super) put_bytes: u64,
     pub(super) seconds: f64,
-    /// Items that are in now.
+    /// Items that are in the store now.
     pub(super) count: u64,
-    /// The most at any look.
+    /// The greatest memory at any look.
     pub(super) memory: Memory,
 }
 
@@ -215,7 +215,7 @@ pub(super) fn run(job: &Job<'_>) -> Answer<Ran> {
     Ok(Ran { record, beside, put_bytes, seconds, count: shared.count(), memory })
 }
 
-/// One thread's part, and when it ended.
+/// Runs one thread's part; returns its record and the time of its end.
 fn measured(job: &Job<'_>, shared: &Shared, thread: u64) -> Answer<(Record, Instant)> {
     let outcome = Worker::new(job, shared, thread).and_then(|mut worker| {
         worker.run()?;
@@ -227,7 +227,7 @@ fn measured(job: &Job<'_>, shared: &Shared, thread: u64) -> Answer<(Record, Inst
     outcome
 }
 
-/// Puts at a rate until the others are done.
+/// Puts at a fixed rate until the other threads are done.
 fn beside(job: &Job<'_>, shared: &Shared, a_second: u64) -> Answer<Record> {
     let mut worker = Worker::new(job, shared, job.threads)?;
     while !shared.over.load(Ordering::Relaxed) {

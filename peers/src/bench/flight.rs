@@ -1,5 +1,5 @@
-//! Gets that are in flight together, by every way a store has: threads that wait, keys together, futures. At
-//! equal threads, and at equal requests in flight; of values of one size, and of six.
+//! Gets in flight together, in every way that a store has: blocking threads, multi-gets, futures. They are
+//! compared at equal threads and at equal requests in flight, for values of one size and of six.
 
 use std::time::Duration;
 
@@ -17,23 +17,23 @@ use crate::engines::Answer;
 /// Threads that fill the cache.
 const FILL_THREADS: u64 = 16;
 
-/// For how many times a row's time they do.
+/// The filling takes so many times the time of a row.
 const FILL_TIMES: u32 = 3;
 
-/// How long each row has the device before the next, where one get after another is compared: what one costs
-/// changes by a fifth within seconds.
+/// The time slice of a row before the next, where single gets are compared: their cost changes by a fifth
+/// within seconds.
 pub(super) const TURN: Duration = Duration::from_millis(50);
 
 pub(super) fn flight(child: &Child<'_>) -> Answer<()> {
     gets(child, BIG, child.plan.big_items(), &FLIGHT)
 }
 
-/// The name of a store of values of one size.
+/// The name of the store with values of one size.
 pub(super) fn sized(child: &Child<'_>) -> String {
     format!("sizes-{}", child.plan.value_bytes)
 }
 
-/// Gets of values of one size; the last of its stages removes the store.
+/// Measures gets of values of one size; the last stage removes the store.
 pub(super) fn sizes(child: &Child<'_>) -> Answer<()> {
     let size = SIZES.iter().find(|one| one.value_bytes == child.plan.value_bytes);
     let size = size.ok_or_else(|| format!("no row has values of {} B", child.plan.value_bytes))?;
@@ -42,7 +42,7 @@ pub(super) fn sizes(child: &Child<'_>) -> Answer<()> {
     if child.options.stage.is_half() && !child.options.keep { child.remove(&name) } else { Ok(()) }
 }
 
-/// The rows of one store, after its cache was filled.
+/// Measures the rows of one store, after its cache is filled.
 fn gets(child: &Child<'_>, name: &str, items: u64, rows: &[Flight]) -> Answer<()> {
     let data = child.data(items, items);
     if child.contender.uses_page_cache {

@@ -1,8 +1,8 @@
-//! Stores of many keyspaces beside the same store with one: load, cached gets, reopening, making and
+//! Stores of many keyspaces beside the same store with one: load, cached gets, reopening, creating and
 //! dropping.
 //!
-//! A stage that does not end in its time is killed, and its rows say so: an engine may need minutes for what
-//! another does in seconds.
+//! A stage that exceeds its time is killed, and its rows say so: one engine may need minutes for work that
+//! takes another seconds.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,24 +29,24 @@ const KEYSPACES: &str = "keyspaces";
 /// Threads that get every item once before a row of cached gets.
 const WARM_THREADS: u64 = 2;
 
-/// Keyspaces that are made and dropped, one after the other, for a median; fewer once the time is over.
+/// Keyspaces that are created and dropped, one after the other, for a median; fewer once `MADE_TIME` is over.
 const MADE: u64 = 20;
 const MADE_TIME: Duration = Duration::from_secs(15);
 
-/// Keyspaces of a store, at full scale, in which one is made and dropped.
+/// Keyspaces of a small store, beside which one is created and dropped.
 const FEW: u64 = 10;
 
-/// After so long a stage is killed.
+/// A stage is killed after this time.
 const TIME_MAX: Duration = Duration::from_secs(120);
 const TIME_MAX_LARGE: Duration = Duration::from_secs(600);
 
-/// Rows of a load over so many keyspaces at full scale, and of gets after it.
+/// The rows of a load over so many keyspaces at full scale, and of gets after it.
 struct Spread {
     keyspaces: u64,
     rows: [&'static str; 2],
 }
 
-/// A store of so many keyspaces of this size that is opened again.
+/// A store of so many keyspaces of this size, which is opened again.
 struct Reopened {
     keyspaces: u64,
     bytes_each: u64,
@@ -72,7 +72,7 @@ fn part(stage: Stage) -> Option<Part> {
     }
 }
 
-/// The rows of a stage that is killed after its time; none of other stages.
+/// The rows of a stage with a time limit; none for other stages.
 pub(super) fn rows_of(stage: Stage) -> Vec<&'static str> {
     match part(stage) {
         Some(Part::Spread(spread)) => spread.rows.to_vec(),
@@ -81,13 +81,13 @@ pub(super) fn rows_of(stage: Stage) -> Vec<&'static str> {
     }
 }
 
-/// How long a stage may take; `None`: as long as it does.
+/// The time limit of a stage; `None` if it has none.
 pub(super) fn time_max(stage: Stage) -> Option<Duration> {
     part(stage)?;
     Some(if stage == Stage::KeyspacesReopenLarge { TIME_MAX_LARGE } else { TIME_MAX })
 }
 
-/// Does the stage of a store that has keyspaces.
+/// Runs the stage for a store that has keyspaces.
 pub(super) fn keyspaces(child: &Child<'_>) -> Answer<()> {
     let (Some(open), Some(part)) = (child.contender.open_keyspaces, part(child.options.stage)) else {
         return Ok(());
@@ -104,7 +104,8 @@ pub(super) fn keyspaces(child: &Child<'_>) -> Answer<()> {
 /// Opens a store with so many keyspaces.
 type Open<'a> = &'a dyn Fn(&Path, &Settings, u64) -> Answer<Box<dyn Keyspaces>>;
 
-/// A load over so many keyspaces at full scale and gets after it, a row each; the store is removed.
+/// Measures a load over so many keyspaces at full scale and gets after it, one row each, and removes the
+/// store.
 pub(super) fn spread(
     child: &Child<'_>,
     open: Open<'_>,
@@ -127,7 +128,7 @@ impl Stores<'_> {
         (self.open)(&path, &self.child.settings(Regime::Cached, Until::Buffered), keyspaces)
     }
 
-    /// A new store.
+    /// Makes a new store.
     fn make(&self, keyspaces: u64) -> Answer<Box<dyn Keyspaces>> {
         self.child.remove(KEYSPACES)?;
         self.child.doing(format!("making {keyspaces} keyspaces"))?;
@@ -158,7 +159,7 @@ impl Stores<'_> {
         Ok(Items { handles: store.handles()?, keyspaces, value_bytes: self.child.plan.value_bytes })
     }
 
-    /// Puts the items in random order, then flushes and settles; the row that both make.
+    /// Puts the items in random order, then flushes and settles; returns one row of all that.
     fn load(&self, store: &dyn Keyspaces, keyspaces: u64, items: u64) -> Answer<Measured> {
         let child = self.child;
         child.doing(format!("loading {items} items"))?;
@@ -178,7 +179,7 @@ impl Stores<'_> {
         Ok(measured)
     }
 
-    /// Gets every item once, then items at random until the time is over.
+    /// Gets every item once, then random items until the time is over.
     fn gets(&self, store: &dyn Keyspaces, keyspaces: u64, items: u64, seed: u64) -> Answer<Measured> {
         let child = self.child;
         child.doing("warming".to_owned())?;
@@ -204,7 +205,8 @@ impl Stores<'_> {
         Ok(measure::row(&record, seconds, &before, &Moment::now(store.counts())))
     }
 
-    /// Makes a store, closes it and opens it again; then makes and drops keyspaces, if rows are of that.
+    /// Makes a store, closes it and opens it again. If rows are of that, keyspaces are created and dropped:
+    /// in a store of `FEW` before, in this store after.
     fn reopened(&self, reopened: &Reopened) -> Answer<()> {
         let child = self.child;
         let [row, rest @ ..] = reopened.rows else { return Ok(()) };
@@ -243,7 +245,7 @@ impl Stores<'_> {
         }
     }
 
-    /// Makes a keyspace, puts an item into it and drops it, again and again: a row of each.
+    /// Creates a keyspace, puts an item into it and drops it, again and again; reports a row of each.
     fn make_and_drop(
         &self,
         mut store: Box<dyn Keyspaces>,
@@ -282,7 +284,7 @@ impl Stores<'_> {
     }
 }
 
-/// Every keyspace of a store that is open.
+/// All keyspaces of an open store.
 struct Items<'a> {
     handles: Box<dyn Handles + 'a>,
     keyspaces: u64,
@@ -335,7 +337,7 @@ mod tests {
 
     use super::*;
 
-    /// Each row of many keyspaces is of one stage, which is killed after its time; other stages have none.
+    /// Each row of many keyspaces belongs to one stage, which has a time limit; other stages have none.
     #[test]
     fn rows_belong_to_stages() {
         let of_stages: Vec<&str> = Stage::value_variants().iter().flat_map(|stage| rows_of(*stage)).collect();

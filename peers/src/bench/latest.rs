@@ -65,7 +65,7 @@ fn rates(lines: &[Line]) -> String {
     )
 }
 
-/// Rows of many keyspaces, beside the rate of the same store with one; those of one operation as times.
+/// Rows of many keyspaces, beside the rate of the same store with one; rows of one operation as times.
 fn keyspaces(lines: &[Line]) -> String {
     let all: Vec<&Measured> =
         bars::measured(lines).filter(|one| KEYSPACES.contains(&one.row.as_str())).collect();
@@ -117,7 +117,7 @@ fn keyspaces(lines: &[Line]) -> String {
     )
 }
 
-/// Rows of partitions: rates of loads, otherwise the median and the 99th percentile of a call.
+/// Rows of partitions: rates of loads; for other rows the median and the 99th percentile of a call.
 fn partitions(lines: &[Line]) -> String {
     let of = |row: &str, store: &str, figure: &dyn Fn(&Measured) -> Option<f64>| {
         let all = bars::measured(lines).filter(|one| one.row == row && one.store == store && one.is_done());
@@ -153,7 +153,7 @@ fn partitions(lines: &[Line]) -> String {
     format!("## Partitions\n\nMedians of the runs.\n\n{}", table(&head, rows))
 }
 
-/// Gets by value size: of each memory, size and way.
+/// Gets by value size, for each memory, size and way.
 fn sizes(lines: &[Line]) -> String {
     let stores = stores_of(lines);
     let mut rows = Vec::new();
@@ -182,7 +182,7 @@ fn sizes(lines: &[Line]) -> String {
     )
 }
 
-/// Every row of every store by group, as comma-separated values with a line of names.
+/// Every row of every store by group, as comma-separated values with a header line.
 pub(super) fn all_figures(lines: &[Line]) -> Answer<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(["group", "row"].into_iter().chain(HEAD).chain(["more"])).map_err(told)?;
@@ -203,7 +203,7 @@ pub(super) fn all_figures(lines: &[Line]) -> Answer<String> {
     String::from_utf8(writer.into_inner().map_err(told)?).map_err(told)
 }
 
-/// Figures that only some rows have, and what was remarked.
+/// Figures of some rows only, and the remarks.
 fn more(all: &[&Measured], first: &Measured) -> String {
     let names: BTreeSet<&String> = all.iter().flat_map(|one| one.more.keys()).collect();
     let mut told: Vec<String> = names
@@ -236,7 +236,7 @@ fn stores(lines: &[Line]) -> String {
     format!("## How each is set\n\n{}", table(&head, rows))
 }
 
-/// The commands, and what the device gave in all runs of each, before and after.
+/// The commands, with the range of the device's figures in all runs of each, before and after.
 fn runs(lines: &[Line]) -> String {
     let mut text = "## The runs\n\n".to_owned();
     let mut sessions: Vec<Session<'_>> = Vec::new();
@@ -255,7 +255,7 @@ fn runs(lines: &[Line]) -> String {
     text
 }
 
-/// One command of `bench`, and what came of its runs beside rows.
+/// One command of `bench`, with the calibrations and the failures of its runs.
 struct Session<'a> {
     begun: &'a Begun,
     devices: Vec<&'a Calibration>,
@@ -276,7 +276,7 @@ impl Session<'_> {
         text
     }
 
-    /// Least and most of what the device gave.
+    /// The range of each figure of the device.
     fn device(&self) -> String {
         let range = |of: &dyn Fn(&Calibration) -> Option<f64>, told: fn(f64) -> String| {
             let all = || self.devices.iter().filter_map(|one| of(one));
@@ -327,7 +327,7 @@ mod tests {
         Line::Measured(Box::new(measured))
     }
 
-    /// Rows by value size stand in a table of their own; futures stand beside the peers' keys together.
+    /// Rows by value size stand in a table of their own; futures stand beside the peers' multi-gets.
     #[test]
     fn sizes_have_a_table() {
         let [.., together, futures] = SIZES[0].gets;
@@ -345,7 +345,7 @@ mod tests {
         assert!(!page(&lines[..1]).contains("## Value sizes"));
     }
 
-    /// Rows of many keyspaces stand beside the store's own of one, and say where one was not done.
+    /// Rows of many keyspaces stand beside the same store's row of one, and a row that was not done says so.
     #[test]
     fn keyspaces_have_a_table() {
         let failed = Failed { store: "fjall".into(), why: "ended after 9 s".into(), ..Failed::default() };
@@ -364,8 +364,8 @@ mod tests {
         assert!(!page(&[line(rows::GET, OURS, 100)]).contains("## Many keyspaces"));
     }
 
-    /// Of each command the device is told once, by its range over the runs, with how many of them it moved
-    /// in.
+    /// Each command shows the device once, by its range over the runs, with the number of runs in which it
+    /// moved.
     #[test]
     fn the_device_is_told_by_its_range() {
         let device = |run, is_after, syncs| {

@@ -1,17 +1,17 @@
-//! A limit of memory on a process, page cache included, where the system lets this program set one: root,
-//! where control groups have the memory, of version 2 or of version 1.
+//! A limit on a process's memory, page cache included, where the system lets this program set one. That needs
+//! root and control groups with a memory controller, of version 2 or 1.
 
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A group that is removed when this is dropped, once no process is in it.
+/// A control group that is removed on drop, once no process is in it.
 pub(super) struct Limited {
     path: PathBuf,
 }
 
-/// Where version 2 has groups with a memory of their own below `root`, or version 1, and the file of the
-/// limit.
+/// The directory below `root` for control groups with a memory controller, of version 2 or 1, and the name of
+/// the limit's file.
 fn place(root: &Path) -> Result<(PathBuf, &'static str), String> {
     let first = root.join("memory");
     if first.join("memory.limit_in_bytes").exists() {
@@ -26,7 +26,7 @@ fn place(root: &Path) -> Result<(PathBuf, &'static str), String> {
 }
 
 impl Limited {
-    /// Makes a group that holds as many bytes; why not, if it cannot be made.
+    /// Makes a control group that may use `bytes`; the error says why it cannot be made.
     pub(super) fn new(bytes: u64) -> Result<Limited, String> {
         Limited::below(Path::new(ROOT), bytes)
     }
@@ -49,12 +49,12 @@ impl Limited {
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        // One that cannot be removed is empty, and the system's to remove.
+        // A group that cannot be removed is empty, and left to the system.
         let _ = std::fs::remove_dir(&self.path);
     }
 }
 
-/// Puts this process, which has not begun its work, into the group.
+/// Puts this process into the group, before it begins its work.
 pub(super) fn enter(group: &Path) -> Result<(), String> {
     std::fs::write(group.join("cgroup.procs"), "0").map_err(|error| format!("{}: {error}", group.display()))
 }
@@ -63,7 +63,8 @@ pub(super) fn enter(group: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// A group is made where memory is handed on, with its limit, and told why where it is not.
+    /// A group is made, with its limit, where the memory controller is available; elsewhere the error says
+    /// why not.
     #[test]
     fn groups_are_made_where_they_can_be() {
         let root = tempfile::tempdir().expect("a temporary directory");
@@ -79,7 +80,7 @@ mod tests {
         enter(limited.path()).expect("it is entered");
     }
 
-    /// Where version 1 has the memory, it is its file that is written.
+    /// With control groups of version 1, the limit is written to the file of version 1.
     #[test]
     fn the_first_version_has_another_file() {
         let root = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! Stages that make a store: in random order, in the order of keys.
+//! Stages that make a store, in random order or in the order of keys.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use super::results::Measured;
 use super::rows;
 use crate::engines::{Answer, told};
 
-/// Stores, each in a directory of its name.
+/// Names of stores, each of which is a directory.
 pub(super) const BIG: &str = "big";
 pub(super) const SMALL: &str = "small";
 const ORDERED: &str = "ordered";
 
-/// Puts so many items in the order of the data and settles; the row that it makes.
+/// Puts items up to `end` in the order of the data and settles; returns the row of both.
 pub(super) fn put_all(
     child: &Child<'_>,
     engine: &dyn Engine,
@@ -35,7 +35,7 @@ pub(super) fn put_all(
     Ok(child.run_settled(&job)?.0)
 }
 
-/// The row of a load in random order; its store is left for what reads it.
+/// The row of a load in random order; the store stays for the stages that read it.
 pub(super) fn load(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.big_items();
     let measured = make_store(child, BIG, items)?;
@@ -56,7 +56,7 @@ fn make_store(child: &Child<'_>, name: &str, items: u64) -> Answer<Measured> {
     Ok(measured)
 }
 
-/// Makes a store unless one is there, as another group left it.
+/// Makes a store, unless another group left the same one.
 pub(super) fn ensure(child: &Child<'_>, name: &str, items: u64) -> Answer<()> {
     let is_there =
         |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text == made_with(child, items));
@@ -67,7 +67,7 @@ fn made_with(child: &Child<'_>, items: u64) -> String {
     format!("{items} items, seed {}\n", child.options.seed)
 }
 
-/// Puts in the order of keys, then a quarter as many random overwrites.
+/// Puts items in the order of keys, then a quarter as many random overwrites.
 pub(super) fn fill(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.big_items();
     child.remove(ORDERED)?;

@@ -1,4 +1,4 @@
-//! A row measured: what its threads did, and what that cost.
+//! The measurement of a row: the results of its threads, and their cost.
 
 use super::drive::{self, Job, Ran};
 use super::engines::Counts;
@@ -9,10 +9,10 @@ use super::results::Measured;
 use super::rows;
 use crate::engines::Answer;
 
-/// Of a device read as the kernel's figures are told.
+/// The size of a device read in the kernel's figures.
 const KERNEL_READ_BYTES: f64 = 4096.0;
 
-/// Everything that is counted, at one moment.
+/// All counters, at one moment.
 pub(super) struct Moment {
     spent: Spent,
     counts: Counts,
@@ -28,7 +28,7 @@ fn since(after: Option<u64>, before: Option<u64>) -> Option<f64> {
     Some(after?.saturating_sub(before?) as f64)
 }
 
-/// What the threads did, as a row; what is written later on is [`amplified`]'s.
+/// Runs the threads and makes a row of their results; [`amplified`] adds the bytes that are written later.
 pub(super) fn run(job: &Job<'_>) -> Answer<(Measured, Ran)> {
     let before = Moment::now(job.engine.counts());
     let ran = drive::run(job)?;
@@ -42,7 +42,7 @@ pub(super) fn run(job: &Job<'_>) -> Answer<(Measured, Ran)> {
     Ok((measured, ran))
 }
 
-/// What was recorded between two moments.
+/// The row of a record between two moments.
 pub(super) fn row(record: &Record, seconds: f64, before: &Moment, after: &Moment) -> Measured {
     let operations = record.operations.max(1) as f64;
     let reads =
@@ -89,7 +89,7 @@ impl Turns {
         record.add(ran.record)
     }
 
-    /// `None` if it had no turn.
+    /// `None` if the row had no turn.
     pub(super) fn row(self) -> Option<Measured> {
         let (row, record) = self.row?;
         Some(Measured { latency_ns: record.latency(), ..row })
@@ -97,7 +97,7 @@ impl Turns {
 }
 
 impl Measured {
-    /// One more turn of the same row: costs are means over operations, memory is the most at any look.
+    /// Adds a turn of the same row: costs are means over operations, memory is the greatest at any look.
     fn add_turn(&mut self, turn: Measured) {
         self.set_memory(self.memory().or_more(turn.memory()));
         let (before, more) = (self.operations as f64, turn.operations as f64);
@@ -127,8 +127,8 @@ impl Measured {
     }
 }
 
-/// Write amplification of so many bytes of keys and values since `before`, the background work that followed
-/// included.
+/// Sets the write amplification of `bytes` of keys and values since `before`, with the background work that
+/// followed.
 pub(super) fn amplified(measured: &mut Measured, before: &Moment, after: &Moment, bytes: u64) {
     let written = bytes.max(1) as f64;
     let log = since(after.counts.log_bytes, before.counts.log_bytes);
@@ -143,7 +143,8 @@ pub(super) fn amplified(measured: &mut Measured, before: &Moment, after: &Moment
 mod tests {
     use super::*;
 
-    /// Turns of a row are one row: counts add up, costs weigh by what was done, latencies are those of all.
+    /// Turns make one row: counts add up, costs are weighted by operations, and latencies are those of all
+    /// turns.
     #[test]
     fn turns_are_one_row() {
         let turn = |operations: u64, cost: f64, ns: u64| {

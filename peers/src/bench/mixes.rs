@@ -21,7 +21,7 @@ const FEW: &str = "few";
 /// Clients of YCSB.
 const CLIENTS: u64 = 2;
 
-/// YCSB's own order; D and E insert.
+/// The order is YCSB's own; D and E insert.
 const CORES: [(Core, &str); 6] = [
     (Core::A, rows::YCSB_A),
     (Core::B, rows::YCSB_B),
@@ -31,11 +31,12 @@ const CORES: [(Core, &str); 6] = [
     (Core::E, rows::YCSB_E),
 ];
 
-/// Its puts have lengths of their own: what reads the store after it must make it again.
+/// Runs mixgraph, whose puts have lengths of their own, and removes the store: later groups must make it
+/// again.
 pub(super) fn mixgraph(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.small_items();
     let data = child.data(items, items);
-    // What the load left in it is counted against no group.
+    // Page cache that the load left is charged to no control group, so it is dropped.
     if child.contender.uses_page_cache {
         forget();
     }
@@ -58,7 +59,7 @@ pub(super) fn mixgraph(child: &Child<'_>) -> Answer<()> {
     child.remove(SMALL)
 }
 
-/// A process of its own: what it left in the page cache is dropped before the rest.
+/// Loads in a process of its own: the page cache that it leaves is dropped before the other rows.
 pub(super) fn ycsb_load(child: &Child<'_>) -> Answer<()> {
     child.remove(YCSB)?;
     let engine = child.open(YCSB, Regime::Cold)?;
@@ -92,7 +93,7 @@ pub(super) fn ycsb(child: &Child<'_>) -> Answer<()> {
     child.remove(YCSB)
 }
 
-/// Overwrites of few items that are durable one by one.
+/// Overwrites few items; each overwrite is durable.
 pub(super) fn synced(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.synced_items();
     child.remove(FEW)?;

@@ -1,8 +1,9 @@
-//! Trine beside other stores, measured: one driver, the same keys, values and streams of requests for all.
+//! Measurements of Trine beside other stores: one driver, and the same keys, values and streams of requests
+//! for all stores.
 //!
-//! 1. Each group of rows of each store is a process of its own; stores take turns group by group, and that is
-//!    done run by run, so that a machine that drifts does so for all.
-//! 2. What was measured is kept at once: ctrl-C, or a session that dies, loses one row at most.
+//! 1. Each group of rows of each store has processes of its own. Stores take turns group by group, run by
+//!    run, so a drift of the machine affects all of them.
+//! 2. Each row is kept as soon as it is measured: ctrl-C, or a session that dies, loses one row at most.
 //! 3. Keys, values, distributions, mixes and the calibration of the device are those of `trine bench`: the
 //!    package `trine-workload`.
 

@@ -1,4 +1,4 @@
-//! The command `results`: what was measured, written into the pages of the project.
+//! The command `results`: writes the measurements into the pages of the project.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +6,21 @@ use super::results::{self, Line};
 use super::{latest, verdicts};
 use crate::engines::Answer;
 
-/// Marks in the page of bars and in the README; what stands between is written anew.
+/// Markers in the page of bars and in the README; the text between them is replaced.
 const BEGIN: &str = "<!-- peers: begin; written by `peers results` -->";
 const END: &str = "<!-- peers: end -->";
 
-/// The pages, from the root of the project.
+/// The pages, by their path from the root of the project.
 const README: &str = "README.md";
 const BARS: &str = "docs/RESULTS.md";
 const LATEST: &str = "docs/results/latest.md";
 const FIGURES: &str = "docs/results/latest.csv";
 
-/// Runs of one session are told apart from those of the next by this.
+/// Added to the numbers of runs once per session, so that runs of two sessions differ.
 const RUNS_OF_SESSION: u64 = 1000;
 
-/// The lines of several files. Sessions number their runs alike, and a file may have several sessions: no two
-/// of their runs are one afterwards.
+/// The lines of several files. Sessions number their runs alike, and a file may have several sessions; here
+/// all runs get different numbers.
 pub(super) fn read(files: &[PathBuf]) -> Answer<Vec<Line>> {
     let (mut all, mut session) = (Vec::new(), 0);
     for path in files {
@@ -46,7 +46,7 @@ pub(super) fn read(files: &[PathBuf]) -> Answer<Vec<Line>> {
 }
 
 /// Writes the bars and the rows of the README between the markers of their pages, all other tables into a
-/// page of their own, and every figure into a file beside it.
+/// page of their own, and every figure into a file beside that page.
 pub(crate) fn pages(root: &Path, files: &[PathBuf]) -> Answer<()> {
     let lines = read(files)?;
     let bars = between_markers(&root.join(BARS), &verdicts::bars_table(&lines))?;
@@ -58,7 +58,7 @@ pub(crate) fn pages(root: &Path, files: &[PathBuf]) -> Answer<()> {
     Ok(())
 }
 
-/// The page with other text between its markers.
+/// The page with new text between its markers.
 fn between_markers(page: &Path, tables: &str) -> Answer<String> {
     let text = std::fs::read_to_string(page).map_err(|error| format!("{}: {error}", page.display()))?;
     let markers = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     /// Only the text between the markers changes, the page of all rows is written whole, and runs of two
-    /// files are never one run.
+    /// files stay different.
     #[test]
     fn pages_keep_the_rest() {
         let directory = tempfile::tempdir().expect("a temporary directory");

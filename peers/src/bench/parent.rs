@@ -1,4 +1,5 @@
-//! The command: starts a child for each group of rows of each store, in turns, and keeps what they tell.
+//! The command `bench`: starts a child for each stage of the groups, store by store in turns, and keeps the
+//! rows that they report.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,13 +21,14 @@ use super::{bounded, page, table};
 use crate::engines::{Answer, told};
 use crate::machine;
 
-/// At full scale, between large writes and rows that read the device: it is slow for some seconds after them.
+/// The pause, at full scale, between large writes and rows that read the device: the device is slow for some
+/// seconds after them.
 const REST: Duration = Duration::from_secs(10);
 
-/// What `bench` is told.
+/// Options of `bench`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Only these stores; all that this build has otherwise, and `null`.
+    /// Only these stores; by default all stores of this build, and `null`.
     #[arg(long)]
     store: Vec<String>,
     /// Only these groups of rows.
@@ -34,28 +36,28 @@ pub(crate) struct Options {
     only: Vec<Group>,
     #[arg(long, default_value_t = 3)]
     runs: u64,
-    /// Of items and memory together, and of the ten seconds that the device rests after it was calibrated and
-    /// before rows that read it.
+    /// Scale of items and memory together, and of the ten seconds that the device rests after its calibration
+    /// and before rows that read it.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// How long a row runs that ends by the clock; those of mixed requests run twice as long.
+    /// Seconds of a row that ends by the clock; rows of mixed requests take twice as long.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Stores are made in here, 30 GB of them at full scale; a temporary directory otherwise.
+    /// Directory of the stores, 30 GB of them at full scale; by default a temporary directory.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Each row is appended to this file when it is measured, for `results`.
+    /// File to which each row is appended once it is measured, for `results`.
     #[arg(long)]
     json: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leaves the stores where they are, for groups that read what others load.
+    /// Keeps the stores, for groups that read the stores of other groups.
     #[arg(long)]
     keep: bool,
 }
 
 impl Options {
-    /// The command line, without the places of this machine.
+    /// The command line, without paths of this machine.
     fn told(&self) -> String {
         let mut words = vec!["peers bench".to_owned()];
         words.extend(self.store.iter().map(|store| format!("--store {store}")));
@@ -105,13 +107,13 @@ pub(crate) fn run(options: &Options) -> Answer<()> {
     Ok(())
 }
 
-/// The command `show`: the tables of what was measured, also by a run that did not come to its end.
+/// The command `show`: prints the tables of measurements, also of a run that did not finish.
 pub(crate) fn show(results: &[PathBuf]) -> Answer<()> {
     println!("{}", table::tables(&page::read(results)?));
     Ok(())
 }
 
-/// The stores in the order of a run: each run begins with another.
+/// The stores in the order of a run: each run begins with another store.
 fn turn(stores: &[Contender], run: u64) -> impl Iterator<Item = &Contender> {
     let first = usize::try_from(run - 1).unwrap_or(0) % stores.len().max(1);
     stores[first..].iter().chain(&stores[..first])
@@ -177,7 +179,7 @@ impl Bench<'_> {
         std::thread::sleep(REST.mul_f64(self.options.scale.clamp(0.0, 1.0)));
     }
 
-    /// The processes of a group for one size of values; one that fails ends them for its store.
+    /// Runs the stages of a group for one size of values; a failed stage ends the group for its store.
     fn group(&mut self, run: u64, group: Group, plan: Plan, store: &Contender) -> Answer<()> {
         if group.needs_order() && !store.has_order {
             return Ok(());
@@ -204,7 +206,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A stage whose rows say why they were not done; the stages after it are done all the same.
+    /// Runs a stage whose rows say why they were not done; later stages run all the same.
     fn bounded(&mut self, run: u64, group: Group, stage: Stage, plan: Plan, store: &Contender) -> Answer<()> {
         eprintln!("run {run} of {}: {}, {}", self.options.runs, stage.name(), store.name);
         let first = self.sink.lines.len();
@@ -224,7 +226,7 @@ impl Bench<'_> {
     fn stage(&mut self, run: u64, group: Group, stage: Stage, plan: Plan, store: &Contender) -> Answer<()> {
         let limited = (stage.is_held() && store.uses_page_cache)
             .then(|| Limited::new(stage.memory_bytes(plan) + store.beside_bytes));
-        // Why there is none was told at the beginning.
+        // If there is no limit, a remark at the beginning says why.
         let limited = limited.and_then(Result::ok);
         let mut command = Command::new(std::env::current_exe().map_err(told)?);
         command.args(["bench-child", store.name, &group.name(), &stage.name()]);
@@ -261,7 +263,7 @@ impl Bench<'_> {
         }
     }
 
-    /// What this program made, and nothing else of the directory.
+    /// Removes the folder of the stores, and nothing else in the directory.
     fn remove_stores(&self) -> Answer<()> {
         match std::fs::remove_dir_all(self.directory.join(STORES)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(told(error)),
@@ -270,7 +272,7 @@ impl Bench<'_> {
     }
 }
 
-/// Kills a child that is not done in time.
+/// Kills a child that exceeds its time.
 struct Timer {
     stop: Sender<()>,
     thread: JoinHandle<Option<Duration>>,
@@ -282,7 +284,8 @@ impl Timer {
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
             let is_late = stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-            // It is not waited for until the timer was stopped: no other process has its number.
+            // The child is not waited for until the timer is stopped, so no other process can have its
+            // number.
             (is_late && kill_process(pid, Signal::KILL).is_ok()).then_some(limit)
         });
         Timer { stop, thread }
@@ -290,7 +293,7 @@ impl Timer {
 
     /// The limit, if the child was killed.
     fn stop(self) -> Option<Duration> {
-        // A timer that is over does not listen.
+        // A timer that is over has no receiver.
         let _ = self.stop.send(());
         self.thread.join().ok().flatten()
     }
@@ -339,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Each run begins with another store, and has all.
+    /// Each run begins with another store, and has all stores.
     #[test]
     fn stores_take_turns() {
         let stores = contenders();

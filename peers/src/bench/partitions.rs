@@ -1,9 +1,9 @@
-//! Groups of items that are dropped whole: how long a drop takes, idle and under load, what it does to gets
-//! and scans beside it, and what it costs to have many groups.
+//! Groups of items that are dropped as a whole: the duration of a drop, idle and under load, its effect on
+//! gets and scans beside it, and the cost of many groups.
 //!
-//! Partitions of Trine are compared with column families of RocksDB and keyspaces of fjall; and, in stores
-//! that can, with one keyspace whose groups are deleted by a range deletion or key by key. A stage that does
-//! not end in its time is killed, and its rows say so.
+//! Partitions of Trine are compared with column families of RocksDB and keyspaces of fjall. Trine and RocksDB
+//! also drop the groups of one keyspace by a range deletion and key by key. A stage that exceeds its time is
+//! killed, and its rows say so.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,28 +25,28 @@ use crate::engines::{Answer, Until};
 
 const PARTITIONS: &str = "partitions";
 
-/// Partitions that stay, beside those that are dropped.
+/// Partitions that stay beside the dropped ones, and the bytes of each.
 const BESIDE: u64 = 10;
 const BESIDE_MANY: u64 = 10_000;
 const BESIDE_BYTES: u64 = 1000;
 
-/// Bytes of keys and values in partitions that are dropped, and how many are.
+/// Bytes of keys and values in a dropped partition, and the number of such partitions.
 const DROPPED: [(u64, u64); 3] = [(1000, 100), (1_000_000, 50), (1_000_000_000, 3)];
 const BUSY_BYTES: u64 = 1_000_000;
 const BUSY_MAX: u64 = 200;
 
-/// Of the rows of memory.
+/// Bytes of a load in the rows of memory.
 const MEMORY_LOAD_BYTES: u64 = 1_000_000_000;
 
 /// How long the files of a dropped partition are watched, and how often.
 const FREED_TIME: Duration = Duration::from_secs(10);
 const FREED_LOOK: Duration = Duration::from_millis(5);
 
-/// After so long a stage is killed.
+/// A stage is killed after this time.
 const TIME_MAX: Duration = Duration::from_secs(120);
 const TIME_MAX_LARGE: Duration = Duration::from_secs(600);
 
-/// The rows of a stage that is killed after its time; none of other stages.
+/// The rows of a stage with a time limit; none for other stages.
 pub(super) fn rows_of(stage: Stage) -> Vec<&'static str> {
     let of_ways = |rows: fn(&PartitionRows) -> Vec<&'static str>| {
         PARTITION_WAYS.iter().flat_map(rows).collect::<Vec<&'static str>>()
@@ -64,21 +64,21 @@ pub(super) fn rows_of(stage: Stage) -> Vec<&'static str> {
     }
 }
 
-/// How long a stage may take; `None`: as long as it does.
+/// The time limit of a stage; `None` if it has none.
 pub(super) fn time_max(stage: Stage) -> Option<Duration> {
     let is_large = matches!(stage, Stage::PartitionsDrop | Stage::PartitionsMemory | Stage::PartitionsNine);
     let time = if is_large { TIME_MAX_LARGE } else { TIME_MAX };
     (!rows_of(stage).is_empty()).then_some(time)
 }
 
-/// Does the stage of a store that has partitions.
+/// Runs the stage for a store that has partitions.
 pub(super) fn partitions(child: &Child<'_>) -> Answer<()> {
     let Some(open) = child.contender.open_partitions else { return Ok(()) };
     let as_keyspaces =
         |path: &Path, settings: &Settings, count| AsKeyspaces::open(open, path, settings, count);
     let spread = |count, rows| keyspaces::spread(child, &as_keyspaces, count, rows);
     let stores = Stores { child, open };
-    // Column families by the thousand may take all of the time, so they come last.
+    // Thousands of column families may use up the time, so they come last.
     let mut ways = PARTITION_WAYS.iter().rev();
     match child.options.stage {
         Stage::PartitionsOne => spread(1, [rows::PARTITIONS_LOAD_ONE, rows::PARTITIONS_GET_ONE]),
@@ -94,7 +94,7 @@ pub(super) fn partitions(child: &Child<'_>) -> Answer<()> {
     child.remove(PARTITIONS)
 }
 
-/// Row, bytes and partitions of each load whose memory is told.
+/// Row, bytes and partitions of each load for which memory is reported.
 fn memory_loads(item_bytes: u64) -> [(&'static str, u64, u64); 3] {
     [
         (rows::PARTITIONS_MEMORY_ONE, MEMORY_LOAD_BYTES, 1),
@@ -109,7 +109,7 @@ struct Stores<'a> {
 }
 
 impl Stores<'_> {
-    /// A new store; `None` if it has no such way to drop.
+    /// Makes a new store; `None` if the store cannot drop partitions in this way.
     fn make(&self, by: DropBy, count: u64) -> Answer<Option<Box<dyn Partitions>>> {
         let child = self.child;
         child.remove(PARTITIONS)?;
@@ -119,7 +119,7 @@ impl Stores<'_> {
         (self.open)(&path, &child.settings(Regime::Cached, Until::Buffered), by, count)
     }
 
-    /// Items of so many bytes at full scale.
+    /// Items in so many bytes at full scale.
     fn items_of(&self, bytes: u64) -> u64 {
         let plan = self.child.plan;
         ((bytes as f64 * plan.scale.min(1.0)) as u64 / plan.bytes(1)).max(1)
@@ -134,7 +134,7 @@ impl Stores<'_> {
         self.child.tell(row, PARTITIONS, measured)
     }
 
-    /// Loads over many partitions in little memory, and the memory that they leave behind.
+    /// Measures loads over many partitions in little memory, and the memory in use after them.
     fn memory(&self) -> Answer<()> {
         for (row, bytes, partitions) in memory_loads(self.child.plan.bytes(1)) {
             let (items, partitions) = (self.items_of(bytes), self.child.plan.keyspaces(partitions));
@@ -153,7 +153,8 @@ impl Stores<'_> {
         Ok(())
     }
 
-    /// Puts so many items, in random order and spread over some partitions: an item's number says which.
+    /// Puts `items` in random order, spread over the partitions `over`; an item's number selects its
+    /// partition.
     fn load(&self, store: &dyn Partitions, over: std::ops::Range<u64>, items: u64) -> Answer<Record> {
         let (mut record, mut key, mut value) = (Record::new()?, Vec::new(), Vec::new());
         let order = Numbering::Random(Permutation::new(items, self.child.options.seed));
@@ -169,7 +170,7 @@ impl Stores<'_> {
         Ok(record)
     }
 
-    /// A store with some small partitions, settled.
+    /// Makes a store with `count` small partitions, settled.
     fn beside(&self, by: DropBy, count: u64) -> Answer<Option<Box<dyn Partitions>>> {
         let Some(store) = self.make(by, count)? else { return Ok(None) };
         self.load(&*store, 0..count, count * self.items_of(BESIDE_BYTES))?;
@@ -194,7 +195,8 @@ impl Stores<'_> {
         store.close()
     }
 
-    /// Fills partitions, settles, and drops one after the other; large ones are filled one at a time.
+    /// Fills partitions, settles, and drops them one after the other; large partitions are filled one at a
+    /// time.
     fn drop_each(
         &self,
         store: &dyn Partitions,
@@ -237,7 +239,7 @@ impl Stores<'_> {
         Ok(self.child.disk_bytes(&self.child.path(PARTITIONS))?.map_or(0, |(_, all)| all))
     }
 
-    /// Seconds until the files have lost nine tenths of what was dropped; `None` if they do not in time.
+    /// Seconds until the files shrink by nine tenths of the dropped bytes; `None` if they do not in time.
     fn watch(&self, before: u64, dropped: u64, started: Instant) -> Answer<Option<f64>> {
         let goal = before.saturating_sub(dropped / 10 * 9);
         while started.elapsed() < FREED_TIME.min(10 * self.child.time) {
@@ -249,7 +251,7 @@ impl Stores<'_> {
         Ok(None)
     }
 
-    /// Looks for the first item of a partition that was dropped, where the store can still be asked.
+    /// Checks that the first item of a dropped partition is gone, if the store can still be asked.
     fn is_gone(&self, store: &dyn Partitions, record: &mut Record, partition: u64) -> Answer<()> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         SHAPE.key(0, &mut key);
@@ -295,14 +297,14 @@ impl Stores<'_> {
         Ok((record, seconds))
     }
 
-    /// Gets and scans in one of ten partitions, before and right after the other nine are dropped.
+    /// Measures gets and scans in one of ten partitions, before and right after the other nine are dropped.
     fn nine(&self, rows: &PartitionRows) -> Answer<()> {
         let Some(store) = self.make(rows.by, BESIDE)? else { return Ok(()) };
         let items = self.child.plan.small_items();
         self.child.doing(format!("loading {items} items over {BESIDE} partitions, {:?}", rows.by))?;
         self.load(&*store, 0..BESIDE, items)?;
         store.settle()?;
-        // Once unmeasured, so that the cache is warm both before and after.
+        // The first pass is not measured: it warms the cache for the passes before and after the drops.
         self.gets(&*store, items, rows.gets[0])?;
         for moment in 0..2 {
             let (record, seconds) = self.gets(&*store, items, rows.gets[moment])?;
@@ -349,7 +351,7 @@ impl Stores<'_> {
     }
 }
 
-/// Overwrites items of the partitions that stay, at random.
+/// Overwrites random items of the partitions that stay.
 fn put_until(store: &dyn Partitions, is_over: &AtomicBool, plan: Plan, seed: u64) -> Answer<Record> {
     let (mut record, mut key, mut value) = (Record::new()?, Vec::new(), Vec::new());
     let (mut dice, items) = (Dice::new(seed), plan.small_items());

@@ -1,15 +1,15 @@
-//! What is measured: the groups of rows in their order, what each is made of, and how large everything is.
+//! The plan of all measurements: the groups of rows in their order, the stages of each, and all sizes.
 
 use clap::ValueEnum;
 use trine_workload::keys::Shape;
 
 use super::rows;
 
-/// Of a value, but in rows by value size.
+/// The length of a value, except in rows by value size.
 pub(super) const VALUE_BYTES: usize = 100;
 pub(super) const SHAPE: Shape = Shape { key_bytes: 16, compressible_percent: 0 };
 
-/// Keys that are asked for together.
+/// Keys of a multi-get.
 pub(super) const MULTI_KEYS: u64 = 64;
 
 /// Items of a scan.
@@ -22,14 +22,14 @@ pub(super) const BESIDE_PUTS_A_SECOND: u64 = 50_000;
 /// Writers of synced puts.
 pub(super) const SYNCED_WRITERS: u64 = 16;
 
-/// Seeks amid the deletes of the delete queue, and when it is emptied.
+/// Seeks during the deletes of the delete queue, and while it is emptied.
 pub(super) const QUEUE_SEEKS: u64 = 1000;
 
-/// The least that Trine opens with; at small scales all stores have it, and the ratio to the data is not
-/// kept.
+/// The least memory that Trine opens with. At small scales all stores have it, and the ratio to the data is
+/// not kept.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
-/// Rows that are measured by one process, one after the other.
+/// The work of one process: rows that are measured one after the other, or the making of a store.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub(super) enum Stage {
     Load,
@@ -76,7 +76,7 @@ pub(super) enum Group {
     Load,
     /// Data 18 times the memory: gets, absent keys, multi-get, scans, everything in order.
     Cold,
-    /// Killed with 32 MiB in logs: to the first get.
+    /// Opening to the first get, after a kill with 32 MiB in logs.
     Reopen,
     /// Puts in the order of keys, then random overwrites.
     Fill,
@@ -92,20 +92,20 @@ pub(super) enum Group {
     Synced,
     /// YCSB, data 10 times the memory, two threads.
     Ycsb,
-    /// Space through random overwrites of everything.
+    /// Space on disk during random overwrites of everything.
     Space,
-    /// Gets by many threads, of keys together, and of one thread with many in flight; data 18 times the
-    /// memory and twice.
+    /// Gets by many threads, in multi-gets, and by one thread with many in flight; data 18 times the memory
+    /// and twice.
     Flight,
     /// Gets by the size of values, 16 B to 16 KiB; data 20 times the memory and twice.
     Sizes,
-    /// Load and cached gets over 1, 1,000 and 10,000 keyspaces; reopening 10,000 of 1 KB, making and dropping
-    /// one.
+    /// Load and cached gets over 1, 1,000 and 10,000 keyspaces; reopening 10,000 of 1 KB, creating and
+    /// dropping one.
     Keyspaces,
     /// Reopening 10,000 keyspaces of 100 KB and of 1 MB.
     KeyspacesLarge,
-    /// Partitions of 1 KB, 1 MB and 1 GB dropped, idle and under load; gets and scans after nine of ten were;
-    /// load, gets and memory over 1, 1,000 and 10,000.
+    /// Drops of partitions of 1 KB, 1 MB and 1 GB, idle and under load; gets and scans after drops of nine of
+    /// ten; load, gets and memory over 1, 1,000 and 10,000.
     Partitions,
 }
 
@@ -118,7 +118,7 @@ impl Group {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Its processes, one after the other; the last measures, or all do.
+    /// The group's processes, one after the other; the last one measures, or all do.
     pub(super) fn stages(self) -> &'static [Stage] {
         match self {
             Group::Load => &[Stage::Load],
@@ -151,12 +151,12 @@ impl Group {
         }
     }
 
-    /// Whether it reads in the order of keys, but for single rows that can be left out.
+    /// Whether the group needs the order of keys, apart from single rows that can be left out.
     pub(super) fn needs_order(self) -> bool {
         matches!(self, Group::Mixgraph | Group::Queue | Group::Ycsb | Group::Space)
     }
 
-    /// Bytes of a value; its processes run for each.
+    /// Bytes of a value; the group's processes run for each size.
     pub(super) fn value_sizes(self) -> Vec<usize> {
         match self {
             Group::Sizes => rows::SIZES.iter().map(|one| one.value_bytes).collect(),
@@ -170,24 +170,24 @@ impl Stage {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Whether its process kills itself at the end, as it is asked to.
+    /// Whether the process must kill itself at the end.
     pub(super) fn ends_killed(self) -> bool {
         self == Stage::ReopenWrite
     }
 
-    /// Whether its rows are of data larger than the memory.
+    /// Whether the data of its rows is larger than the memory.
     pub(super) fn is_cold(self) -> bool {
         self == Stage::YcsbLoad || self.is_held()
     }
 
-    /// Whether the page cache of stores that use it should be held to the row's memory: a load is not, since
-    /// what is dirty cannot be dropped.
+    /// Whether the page cache of stores that use it should be held to the row's memory. A load is not held,
+    /// since dirty pages cannot be dropped.
     pub(super) fn is_held(self) -> bool {
         use Stage::{Cold, Flight, FlightHalf, Mixgraph, Sizes, SizesHalf, Ycsb};
         matches!(self, Cold | Mixgraph | Ycsb | Flight | FlightHalf | Sizes | SizesHalf)
     }
 
-    /// Whether it reads the device after much was written.
+    /// Whether it reads the device after large writes, and so starts with a pause.
     pub(super) fn is_rested(self) -> bool {
         self == Stage::Reopen || self.is_held() && !self.is_half()
     }
@@ -197,7 +197,7 @@ impl Stage {
         matches!(self, Stage::FlightHalf | Stage::SizesHalf)
     }
 
-    /// What a store of this stage may use.
+    /// The memory that a store of this stage may use.
     pub(super) fn memory_bytes(self, plan: Plan) -> u64 {
         match self {
             Stage::Cold | Stage::Flight => plan.memory_bytes(128 << 20),
@@ -206,7 +206,7 @@ impl Stage {
             Stage::YcsbLoad | Stage::Ycsb => plan.memory_bytes(plan.bytes(YCSB_ITEMS) / 10),
             Stage::Sizes => plan.memory_bytes(SIZES_BYTES / 20),
             Stage::SizesHalf => plan.memory_bytes(SIZES_BYTES / 2),
-            // As cold rows have it: data 18 times the memory.
+            // The ratio of cold rows: data 18 times the memory.
             Stage::Space => plan.memory_bytes((128 << 20) * SMALL_ITEMS / BIG_ITEMS),
             Stage::PartitionsMemory => plan.memory_bytes(256_000_000),
             _ => plan.memory_bytes(1 << 30),
@@ -221,10 +221,10 @@ const QUEUE_ITEMS: u64 = 10_000_000;
 const SYNCED_ITEMS: u64 = 100_000;
 const KEYSPACES_MIN: u64 = 10;
 
-/// Keys and values of a store by value size: a twentieth is more than the least memory.
+/// Keys and values of a store in the rows by value size; a twentieth of them is more than the least memory.
 const SIZES_BYTES: u64 = 704 << 20;
 
-/// Sizes, which one factor scales together.
+/// Sizes, all scaled by one factor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) scale: f64,
@@ -232,12 +232,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// With values as nearly all rows have them.
+    /// The plan with the value size of nearly all rows.
     pub(super) fn new(scale: f64) -> Plan {
         Plan { scale, value_bytes: VALUE_BYTES }
     }
 
-    /// Keys and values of so many items.
+    /// Bytes of keys and values of so many items.
     pub(super) fn bytes(self, items: u64) -> u64 {
         items * item_bytes(self.value_bytes)
     }
@@ -250,18 +250,18 @@ impl Plan {
         ((full as f64 * self.scale) as u64).max(MEMORY_BYTES_MIN)
     }
 
-    /// Whether the least memory is more than the scale asks for somewhere.
+    /// Whether no stage's scaled memory is below the least memory.
     pub(super) fn keeps_ratios(self) -> bool {
         let least = Stage::value_variants().iter().map(|stage| stage.memory_bytes(Plan::new(1.0))).min();
         least.unwrap_or(0) as f64 * self.scale >= MEMORY_BYTES_MIN as f64
     }
 
-    /// Load, cold rows, reopen, fillseq.
+    /// Items of load, cold rows, reopen and fillseq.
     pub(super) fn big_items(self) -> u64 {
         self.items(BIG_ITEMS)
     }
 
-    /// Cached rows, mixgraph, space.
+    /// Items of cached rows, mixgraph and space.
     pub(super) fn small_items(self) -> u64 {
         self.items(SMALL_ITEMS)
     }
@@ -279,18 +279,18 @@ impl Plan {
         self.items(SYNCED_ITEMS)
     }
 
-    /// Keyspaces of a store that has so many at full scale.
+    /// Keyspaces of a store that has `full` of them at full scale.
     pub(super) fn keyspaces(self, full: u64) -> u64 {
         ((full as f64 * self.scale) as u64).max(full.min(KEYSPACES_MIN))
     }
 
-    /// Rows by value size.
+    /// Items of rows by value size.
     pub(super) fn sizes_items(self) -> u64 {
         self.items(SIZES_BYTES / item_bytes(self.value_bytes))
     }
 }
 
-/// Of a key and a value of so many bytes.
+/// Bytes of a key and a value of this length.
 pub(super) fn item_bytes(value_bytes: usize) -> u64 {
     (SHAPE.key_bytes + value_bytes) as u64
 }
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(Stage::Cold.memory_bytes(Plan::new(0.01)), MEMORY_BYTES_MIN);
     }
 
-    /// Of every value size there is as much data, 20 times the memory and twice, with no store below the
+    /// Every value size has as much data, 20 times the memory and twice, and every store has more than the
     /// least memory.
     #[test]
     fn sizes_have_one_ratio() {

@@ -1,4 +1,4 @@
-//! What the kernel says of this process and of a directory.
+//! The kernel's figures of this process and of a directory.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -9,13 +9,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::engines::{Answer, told};
 
-/// Spent since the process began.
+/// Resources used since the process began.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Spent {
     pub(super) cpu_ns: u64,
-    /// Read from devices, the page cache's reading for this process among it.
+    /// Bytes read from devices, with the page cache's reads for this process.
     pub(super) read_bytes: Option<u64>,
-    /// Written to devices, or made dirty in the page cache.
+    /// Bytes written to devices, or made dirty in the page cache.
     pub(super) write_bytes: Option<u64>,
 }
 
@@ -35,9 +35,9 @@ pub(super) fn spent() -> Spent {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Memory {
     pub(super) anonymous: u64,
-    /// Pages of files that are mapped.
+    /// Mapped pages of files.
     pub(super) file: u64,
-    /// The most of both together so far.
+    /// The greatest sum of both so far.
     pub(super) peak: u64,
 }
 
@@ -55,7 +55,7 @@ impl Memory {
         Memory { anonymous: bytes("RssAnon:"), file: bytes("RssFile:"), peak: bytes("VmHWM:") }
     }
 
-    /// The greater of each.
+    /// The greater of each figure.
     pub(super) fn or_more(self, other: Memory) -> Memory {
         Memory {
             anonymous: self.anonymous.max(other.anonymous),
@@ -65,7 +65,7 @@ impl Memory {
     }
 }
 
-/// Bytes on disk of the files in a directory, by class; files that hold nothing of the store have none.
+/// Bytes on disk of the files in a directory, by class; files without the store's data have no class.
 pub(super) fn disk_bytes(
     directory: &Path,
     class: fn(&str) -> Option<&'static str>,
@@ -74,7 +74,7 @@ pub(super) fn disk_bytes(
     while let Some(inside) = rest.pop() {
         for entry in std::fs::read_dir(&inside).map_err(told)? {
             let path = entry.map_err(told)?.path();
-            // A store that is open may remove a file at any time.
+            // An open store may remove a file at any time.
             let Ok(about) = std::fs::symlink_metadata(&path) else { continue };
             if about.is_dir() {
                 rest.push(path);
@@ -89,8 +89,8 @@ pub(super) fn disk_bytes(
     Ok(bytes)
 }
 
-/// Bytes that the page cache holds of the files in a directory, whoever read them; `None` where the program
-/// that asks the kernel, `fincore` of util-linux, is not there.
+/// Bytes of the directory's files in the page cache, read by any process. `None` without `fincore` of
+/// util-linux, the program that asks the kernel.
 pub(super) fn page_cache_bytes(directory: &Path) -> Option<u64> {
     let (mut bytes, mut rest) = (0, vec![directory.to_owned()]);
     while let Some(inside) = rest.pop() {
@@ -109,7 +109,7 @@ pub(super) fn page_cache_bytes(directory: &Path) -> Option<u64> {
     Some(bytes)
 }
 
-/// Makes the kernel forget what its page cache holds of the files in a directory, and of no others.
+/// Drops the files of a directory from the page cache, and no other files.
 pub(super) fn forget(directory: &Path) -> Answer<()> {
     let top = std::fs::File::open(directory).map_err(told)?;
     rustix::fs::syncfs(&top).map_err(told)?;
@@ -128,7 +128,7 @@ pub(super) fn forget(directory: &Path) -> Answer<()> {
     Ok(())
 }
 
-/// Makes the kernel forget what its page cache holds of files; why not, if it does not.
+/// Drops the page cache of the machine; the error says why it was not dropped.
 pub(super) fn drop_page_cache() -> Result<(), String> {
     rustix::fs::sync();
     std::fs::write("/proc/sys/vm/drop_caches", "1")
@@ -155,7 +155,7 @@ mod tests {
         assert!(Memory::now().anonymous > 0 && spent().cpu_ns > 0);
     }
 
-    /// Files are counted by class, also those in folders, and files of no class are not.
+    /// Files are counted by class, also those in folders; files without a class are not counted.
     #[test]
     fn files_are_counted_by_class() {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -167,7 +167,7 @@ mod tests {
             |name: &str| name.rsplit_once('.').map(|(_, end)| if end == "log" { "log" } else { "table" });
         let bytes = disk_bytes(directory.path(), class).expect("it is read");
         assert_eq!((bytes["log"], bytes["table"], bytes.len()), (16384, 8192, 2));
-        // The files have just been written, and nothing has driven them out; there may be nobody to ask.
+        // The files have just been written and nothing has evicted them; `fincore` may be missing.
         assert!(page_cache_bytes(directory.path()).is_none_or(|bytes| bytes >= 24576));
     }
 }

@@ -1,4 +1,4 @@
-//! Point deletes from the front of a queue, and seeks to its first key before, amid and after.
+//! Point deletes from the front of a queue, and seeks to its first key before, during and after them.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::engines::Answer;
 
 const QUEUE: &str = "queue";
 
-/// Pauses of the deletes in which seeks are made.
+/// Pauses of the deletes, in which seeks are made.
 const PAUSES: u64 = 100;
 
-/// Items that are left, as a part of those that are deleted.
+/// The number of deleted items, divided by this, is the number of items that stay.
 const LEFT_PART: u64 = 10;
 
-/// A store that seeks slowly is asked for no longer than this in one pause, which is some seeks at least.
+/// The longest time of seeks in one pause: a slow store makes fewer of them, at least one.
 const PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
@@ -34,8 +34,8 @@ pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
     put_all(child, &*engine, "queue", &empty, items, 1)?;
     let seeks = |row: &str, first: u64| {
         let (mut record, before, started) = (Record::new()?, Moment::now(engine.counts()), Instant::now());
-        // As long as other rows: a thousand seeks are over in milliseconds, which one flush beside them
-        // decides.
+        // As long as other rows: a thousand seeks are over in milliseconds, which one concurrent flush would
+        // dominate.
         seek(&*engine, &mut record, first, u64::MAX, child.time)?;
         let after = Moment::now(engine.counts());
         let seconds = started.elapsed().as_secs_f64();
@@ -46,7 +46,7 @@ pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
     seeks(rows::QUEUE_BEFORE, 0)?;
     delete(child, &*engine, deletes)?;
     seeks(rows::QUEUE_AFTER, deletes)?;
-    // One stays, to be sought.
+    // One item stays, for the seeks.
     let popped = pop(child, &*engine, deletes..items - 1)?;
     child.settle(&*engine)?;
     seeks(rows::QUEUE_SETTLED, deletes + popped)?;
@@ -82,13 +82,14 @@ fn delete(child: &Child<'_>, engine: &dyn Engine, deletes: u64) -> Answer<()> {
     let mut measured = measure::row(&record, deleting.as_secs_f64(), &before, &after);
     measured.operations_a_latency = child.contender.batch;
     child.tell(rows::QUEUE_DELETES, QUEUE, measured)?;
-    // What the processor and the device did was for the deletes as well: only the times are its own.
+    // Processor and device figures between the two moments include the deletes: this row has only times of
+    // its own.
     let measured = measure::row(&amid, seeking.as_secs_f64(), &after, &after);
     child.tell(rows::QUEUE_AMID, QUEUE, measured)
 }
 
-/// Seeks to the first key and deletes it, again and again, as who empties a queue does, while it has any; the
-/// row has the seeks. How many.
+/// Seeks to the first key and deletes it, again and again, as a consumer empties a queue. The row has the
+/// seeks. Returns the number of deleted keys.
 fn pop(child: &Child<'_>, engine: &dyn Engine, Range { start: first, end }: Range<u64>) -> Answer<u64> {
     let before = Moment::now(engine.counts());
     let (mut record, mut seeking, begun) = (Record::new()?, Duration::ZERO, Instant::now());
@@ -109,7 +110,7 @@ fn pop(child: &Child<'_>, engine: &dyn Engine, Range { start: first, end }: Rang
     Ok(popped)
 }
 
-/// Seeks to the first key, which must be the one of this number; fewer than asked for when time is over.
+/// Seeks to the first key, which must have this number; makes fewer seeks if the time is over.
 fn seek(engine: &dyn Engine, record: &mut Record, first: u64, seeks: u64, time: Duration) -> Answer<()> {
     let (from, mut expected) = ([0; 16], Vec::new());
     SHAPE.key(first, &mut expected);

@@ -1,4 +1,4 @@
-//! What a thread writes down: how long each call took, what was found, and the first wrong answer.
+//! The record of a thread: the latency of each call, the checks of answers, and the first wrong answer.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::engines::{Answer, told};
 
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
-/// Times of calls, in nanoseconds.
+/// Latencies of calls, in nanoseconds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct Latency {
     pub(super) p50: u64,
@@ -19,10 +19,11 @@ pub(super) struct Latency {
     pub(super) max: u64,
 }
 
-/// What a get must come to.
+/// The expected outcome of a get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expected {
-    /// The key's own, of any length; where nobody was asked one of this many bytes is made, as a check does.
+    /// The key's own value, of any length. If no store was asked, a value of `made_bytes` is made, as a check
+    /// does.
     Value {
         made_bytes: usize,
     },
@@ -32,7 +33,7 @@ pub(super) enum Expected {
 pub(super) struct Record {
     latency: Histogram<u64>,
     pub(super) operations: u64,
-    /// Of keys and values, written.
+    /// Bytes of keys and values, written.
     pub(super) put_bytes: u64,
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
@@ -44,7 +45,7 @@ impl Record {
         Ok(Record { latency, operations: 0, put_bytes: 0, wrong: 0, first_wrong: None })
     }
 
-    /// One call that did so many operations.
+    /// Records one call that did so many operations.
     pub(super) fn take(&mut self, operations: u64, ns: u64) {
         self.operations += operations;
         self.latency.saturating_record(ns.max(1));
@@ -58,7 +59,7 @@ impl Record {
         self.latency.add(other.latency).map_err(told)
     }
 
-    /// `None` if there were too few calls to say.
+    /// `None` if there were too few calls for quantiles.
     pub(super) fn latency(&self) -> Option<Latency> {
         let at = |quantile| self.latency.value_at_quantile(quantile);
         (self.latency.len() > 1).then(|| Latency {
@@ -79,7 +80,7 @@ impl Record {
         self.first_wrong.get_or_insert_with(describe);
     }
 
-    /// Looks at what a get came to; `spare` is for the value that is made where nobody was asked.
+    /// Checks the outcome of a get; `spare` is the buffer of a value that is made because no store was asked.
     pub(super) fn check(
         &mut self,
         shape: Shape,
@@ -98,7 +99,7 @@ impl Record {
             (Found::Value, Expected::Value { .. }) if !shape.is_value(key, value) => {
                 self.is_wrong(|| format!("key {} has a value that is not its own", hex(key)));
             }
-            // What a check costs: the value is made, and nobody looks at it.
+            // The cost of a check: the value is made, and not used.
             (Found::Unasked, Expected::Value { made_bytes }) => {
                 shape.value(key, made_bytes, spare);
                 std::hint::black_box(spare);
@@ -108,10 +109,10 @@ impl Record {
     }
 }
 
-/// Looks at the items of a scan: keys ascend, values are those of their keys.
+/// Checks the items of a scan: keys ascend, values are those of their keys.
 pub(super) struct InOrder<'a> {
     pub(super) shape: Shape,
-    /// The key before, in a buffer that is kept; empty at the start.
+    /// The key before, in a reused buffer; empty at the start.
     pub(super) previous: &'a mut Vec<u8>,
     pub(super) record: &'a mut Record,
 }
@@ -145,7 +146,7 @@ mod tests {
         (key, value)
     }
 
-    /// Every answer that cannot be is counted, and no other.
+    /// Every impossible answer is counted, and no other.
     #[test]
     fn wrong_answers_are_counted() {
         let ((key, value), (_, other)) = (item(1), item(2));
@@ -166,7 +167,7 @@ mod tests {
         }
     }
 
-    /// A scan that repeats a key, goes back or gives another's value is counted.
+    /// A scan that repeats a key, goes back or gives another key's value is counted.
     #[test]
     fn wrong_scans_are_counted() {
         for (numbers, wrong) in [(vec![1, 2, 9], 0), (vec![2, 1, 3], 1), (vec![4, 4], 1)] {

@@ -1,4 +1,4 @@
-//! What was measured, as it is kept: one JSON object a line, each written when it is known.
+//! Measurements as they are kept: one JSON object a line, each written as soon as it is known.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,11 +18,11 @@ pub(super) enum Line {
     Device(Calibration),
     Measured(Box<Measured>),
     Failed(Failed),
-    /// What a process is at; not kept.
+    /// The current step of a process; not kept.
     Doing(String),
 }
 
-/// When, where and how.
+/// Date, machine, command and parameters.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, Debug)]
 pub(super) struct Begun {
     pub(super) date: String,
@@ -31,7 +31,7 @@ pub(super) struct Begun {
     pub(super) seed: u64,
     pub(super) scale: f64,
     pub(super) stores: Vec<Store>,
-    /// What could not be done as it should be.
+    /// Conditions of a full measurement that this session does not meet.
     pub(super) remarks: Vec<String>,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Store {
     pub(super) settings: String,
 }
 
-/// What the device did, before or after a run.
+/// The speed of the device, before or after a run.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize, Debug)]
 pub(super) struct Calibration {
     pub(super) run: u64,
     pub(super) is_after: bool,
     pub(super) direct_io: bool,
-    /// Random reads of 4 KiB a second, by how many are in flight.
+    /// Random reads of 4 KiB a second, by the number in flight.
     pub(super) random_reads: BTreeMap<u64, f64>,
     pub(super) sequential_read_bytes: f64,
     pub(super) sequential_write_bytes: f64,
@@ -66,32 +66,32 @@ pub(super) struct Measured {
     pub(super) store: String,
     pub(super) operations: u64,
     pub(super) seconds: f64,
-    /// Operations that one latency stands for.
+    /// Operations of one recorded latency.
     pub(super) operations_a_latency: u64,
     pub(super) latency_ns: Option<Latency>,
-    /// For each operation, what the kernel read from devices, in 4 KiB.
+    /// Device reads per operation by the kernel's count, in 4 KiB.
     pub(super) kernel_reads: Option<f64>,
-    /// For each operation, the store's own count of blocks that it read from devices, and their bytes.
+    /// Blocks read from devices per operation by the store's own count, and their bytes.
     pub(super) device_reads: Option<f64>,
     pub(super) device_read_bytes: Option<f64>,
-    /// Bytes written for each of keys and values: by the store's count, and all of them by the kernel's.
+    /// Bytes written per byte of keys and values: by the store's count, and all of them by the kernel's.
     pub(super) amplification_with_log: Option<f64>,
     pub(super) amplification_without_log: Option<f64>,
     pub(super) amplification_by_kernel: Option<f64>,
     pub(super) cpu_seconds_a_million: f64,
-    /// The most that was resident during the row; `peak` since the process began.
+    /// The greatest resident memory during the row; `peak_bytes` is since the process began.
     pub(super) anonymous_bytes: u64,
     pub(super) file_bytes: u64,
     pub(super) peak_bytes: u64,
     pub(super) memory_bytes: u64,
     pub(super) disk_bytes: Option<u64>,
     pub(super) live_bytes: Option<u64>,
-    /// Key and value of an item; files from before there were other sizes do not tell it.
+    /// Bytes of an item's key and value; absent in files from before there were other sizes.
     #[serde(default = "standard_item_bytes")]
     pub(super) item_bytes: u64,
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
-    /// Figures that only some rows have, by name.
+    /// Figures of some rows only, by name.
     pub(super) more: BTreeMap<String, f64>,
     pub(super) remarks: Vec<String>,
 }
@@ -101,7 +101,7 @@ fn standard_item_bytes() -> u64 {
 }
 
 impl Measured {
-    /// A row that a store did not do, and why.
+    /// A row that a store did not do, and the reason.
     pub(super) fn not_done(row: &str, failed: &Failed) -> Measured {
         Measured {
             run: failed.run,
@@ -122,13 +122,13 @@ impl Measured {
         self.operations as f64 / self.seconds.max(1e-9)
     }
 
-    /// Space on disk for each byte of live keys and values.
+    /// Bytes on disk per byte of live keys and values.
     pub(super) fn space(&self) -> Option<f64> {
         Some(self.disk_bytes? as f64 / self.live_bytes.filter(|bytes| *bytes > 0)? as f64)
     }
 }
 
-/// A process of a store that did not come to its end.
+/// A process of a store that did not finish.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct Failed {
     pub(super) run: u64,
@@ -144,7 +144,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Appends to the file, if one is asked for.
+    /// Appends to the file at `path`, if there is one.
     pub(super) fn new(path: Option<&Path>) -> Answer<Sink> {
         let open = |path: &Path| {
             let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
@@ -164,7 +164,7 @@ impl Sink {
     }
 }
 
-/// The lines of a file; an unfinished last one, of a session that died, is left out.
+/// The lines of a file; an unfinished last line, from a session that died, is left out.
 pub(super) fn read(path: &Path) -> Answer<Vec<Line>> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -178,7 +178,7 @@ pub(super) fn read(path: &Path) -> Answer<Vec<Line>> {
 mod tests {
     use super::*;
 
-    /// A row of a file from before values had other sizes has items of the size that all had.
+    /// A row of a file from before there were other value sizes has items of the standard size.
     #[test]
     fn old_rows_are_read() {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -192,8 +192,8 @@ mod tests {
         assert!(matches!(&lines[..], [Line::Measured(one)] if one.item_bytes == 116), "{lines:?}");
     }
 
-    /// What is pushed is in the file at once and comes back as it was; half a line at the end is left out,
-    /// and damage elsewhere is told.
+    /// A pushed line is in the file at once and comes back unchanged; half a line at the end is left out, and
+    /// damage elsewhere is an error.
     #[test]
     fn lines_come_back() {
         let directory = tempfile::tempdir().expect("a temporary directory");

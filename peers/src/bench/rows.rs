@@ -1,10 +1,10 @@
-//! The rows of the tables, by name, in their order.
+//! The rows of the tables, by name and in their order.
 
 use super::engines::partitions::DropBy;
 
 pub(super) const LOAD: &str = "load, random order";
 pub(super) const COLD_GET: &str = "cold get";
-/// Bare reads, in turns with the gets: of Trine alone, whose gets are held to them.
+/// Bare reads, in turns with the gets; for Trine alone, whose gets have a bar against them.
 pub(super) const COLD_BARE: &str = "cold get: bare reads of a page, in turns with it";
 pub(super) const COLD_GET_HALF: &str = "cold get, write buffer half full";
 pub(super) const COLD_ABSENT: &str = "cold get, absent key";
@@ -56,7 +56,7 @@ pub(super) const KEYSPACES_REOPEN_1_KB: &str = "many keyspaces: reopen 10,000 of
 pub(super) const KEYSPACES_REOPEN_100_KB: &str = "many keyspaces: reopen 10,000 of 100 KB";
 pub(super) const KEYSPACES_REOPEN_1_MB: &str = "many keyspaces: reopen 10,000 of 1 MB";
 
-/// Of one process, in its order.
+/// Rows of one process, in its order.
 pub(super) const KEYSPACES_REOPEN_AND_MAKE: [&str; 5] = [
     KEYSPACES_REOPEN_1_KB,
     "many keyspaces: make one beside 10",
@@ -65,7 +65,7 @@ pub(super) const KEYSPACES_REOPEN_AND_MAKE: [&str; 5] = [
     "many keyspaces: drop one beside 10,000",
 ];
 
-/// All of them, in the order of their table.
+/// All rows of many keyspaces, in the order of their table.
 pub(super) const KEYSPACES: [&str; 13] = {
     let [reopen, make_few, drop_few, make_many, drop_many] = KEYSPACES_REOPEN_AND_MAKE;
     [
@@ -96,45 +96,47 @@ pub(super) fn over_one(row: &str) -> Option<&'static str> {
     }
 }
 
-/// Of `more`: keyspaces of the store, seconds in which they were made, and keyspaces of a median.
+/// Names in `more`: keyspaces of the store, keyspaces of a median, and seconds in which keyspaces were
+/// created.
 pub(super) const KEYSPACES_COUNT: &str = "keyspaces";
 pub(super) const KEYSPACES_MADE: &str = "keyspaces_made";
 pub(super) const KEYSPACES_MADE_S: &str = "keyspaces_made_s";
 
-/// Of `more`: seconds until background work was finished.
+/// Name in `more`: seconds until background work was finished.
 pub(super) const SETTLE_S: &str = "settle_s";
 
-/// Of `more`: what the page cache holds of the store's files when the row ends.
+/// Name in `more`: the store's files in the page cache when the row ends.
 pub(super) const PAGE_CACHE_MIB: &str = "page_cache_MiB";
 
-/// Of `more`: what the store's write buffers hold when the row ends.
+/// Name in `more`: contents of the store's write buffers when the row ends.
 pub(super) const BUFFERED_MIB: &str = "write_buffers_MiB";
 
-/// Of `more`: items that a log replays.
+/// Name in `more`: items in the log that an opening replays.
 pub(super) const LOG_ITEMS: &str = "log_items";
 
-/// Of `more`: table bytes for each of keys and values, at the worst of ten points, settled, and compacted.
+/// Names in `more`: table bytes per byte of keys and values, at the worst of ten settled points, and
+/// compacted.
 pub(super) const SPACE_SETTLED_WORST: &str = "space_settled_worst";
 pub(super) const SPACE_COMPACTED: &str = "space_compacted";
 
-/// A remark.
+/// The remark of a row whose page cache has no limit.
 pub(super) const NOT_HELD: &str = "its page cache was not held to the memory of the row";
 
-/// How many gets of one row are in flight.
+/// The way in which gets of a row are in flight, and their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// Threads that wait, each for its one.
+    /// Threads that wait, each for its own get.
     Threads(u64),
-    /// Keys of one thread that are asked for together.
+    /// Keys of one multi-get.
     Together(u64),
     /// Futures of one thread under the store's own executor.
     BlockOn(u64),
-    /// The same under tokio's, of one thread.
+    /// Futures of one thread under tokio's single-threaded executor.
     Tokio(u64),
 }
 
 impl Way {
-    /// What is compared with it of stores that have no futures: as many keys together.
+    /// The way of stores without futures that is compared with this one: as many keys in a multi-get.
     pub(super) fn of_peers(self) -> Way {
         match self {
             Way::BlockOn(count) | Way::Tokio(count) => Way::Together(count),
@@ -153,8 +155,8 @@ impl Way {
     }
 }
 
-/// A row of gets that are in flight together, where the memory is an eighteenth or a twentieth of the data
-/// and where it is half.
+/// A row of gets in flight together: `cold` with memory of an eighteenth or a twentieth of the data, `half`
+/// with memory of half of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     pub(super) way: Way,
@@ -175,7 +177,8 @@ macro_rules! flight {
     };
 }
 
-/// What is alone in flight is measured in turns, the rest one row after the other: devices move.
+/// Rows with one get in flight are measured in turns, the others one after the other: the speed of devices
+/// changes.
 pub(super) const FLIGHT: [Flight; 19] = [
     flight!(Way::Threads(1), "one thread"),
     flight!(Way::BlockOn(1), "one future, block_on"),
@@ -241,11 +244,11 @@ pub(super) static SIZES: [ValueSize; 6] =
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartitionRows {
     pub(super) by: DropBy,
-    /// Nothing else under way: of 1 KB, 1 MB and 1 GB beside ten partitions.
+    /// On an idle store: drops of 1 KB, 1 MB and 1 GB beside ten partitions.
     pub(super) drops: [&'static str; 3],
-    /// Of 1 KB beside 10,000.
+    /// Drops of 1 KB beside 10,000 partitions.
     pub(super) drop_of_many: &'static str,
-    /// Of 1 MB, beside a thread that puts as fast as it can; and the puts of that thread.
+    /// Drops of 1 MB beside a thread that puts as fast as it can, and the puts of that thread.
     pub(super) busy: [&'static str; 2],
     /// Gets and scans in one of ten partitions: before the other nine are dropped, and after.
     pub(super) gets: [&'static str; 2],
@@ -278,7 +281,7 @@ macro_rules! dropped {
     };
 }
 
-/// The rows that Trine is held to.
+/// The rows that have bars of Trine.
 pub(super) const WHOLE: PartitionRows = dropped!(DropBy::Whole, "whole");
 
 pub(super) static PARTITION_WAYS: [PartitionRows; 3] =
@@ -294,7 +297,7 @@ pub(super) const PARTITIONS_MEMORY_ONE: &str = "partitions: load of 1 GB in 256 
 pub(super) const PARTITIONS_MEMORY_SOME: &str = "partitions: load of 1 GB in 256 MB over 1,000";
 pub(super) const PARTITIONS_MEMORY_MANY: &str = "partitions: load of 10,000 of 1 KB in 256 MB";
 
-/// Of stores with partitions, in the order of their table.
+/// Rows of stores with partitions, in the order of their table.
 pub(super) fn partition_rows() -> impl Iterator<Item = &'static str> {
     let spread = [
         PARTITIONS_LOAD_ONE,
@@ -314,13 +317,13 @@ pub(super) fn partition_rows() -> impl Iterator<Item = &'static str> {
     PARTITION_WAYS.iter().flat_map(of_way).chain(spread)
 }
 
-/// Of `more`: memory of everything but the cache; seconds until the files have lost nine tenths of what was
-/// dropped.
+/// Names in `more`: memory of everything but the cache, and seconds until the files have lost nine tenths of
+/// the dropped bytes.
 pub(super) const ROLES_MIB: &str = "memory_beside_cache_MiB";
 pub(super) const FREED_S: &str = "freed_s";
 
-/// What a row is compared with of other stores: one of futures by value size with as many keys together, each
-/// other with itself.
+/// The row of other stores that a row is compared with: for futures by value size the multi-get of as many
+/// keys, for other rows the same row.
 pub(super) fn peers_row(row: &'static str) -> &'static str {
     let among = |gets: &'static [Flight]| {
         let own = gets.iter().find(|one| one.cold == row || one.half == row)?;
@@ -330,13 +333,13 @@ pub(super) fn peers_row(row: &'static str) -> &'static str {
     SIZES.iter().find_map(|size| among(&size.gets)).unwrap_or(row)
 }
 
-/// All but those by value size, of many keyspaces and of partitions, in their order.
+/// All rows but those by value size, of many keyspaces and of partitions, in their order.
 pub(super) fn standard_rows() -> impl Iterator<Item = &'static str> {
     let flight = FLIGHT.iter().flat_map(|one| [one.cold, one.half]);
     FIRST.into_iter().chain(flight)
 }
 
-/// All of them, in their order.
+/// All rows, in their order.
 pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
     let sizes = SIZES
         .iter()
@@ -393,7 +396,7 @@ const FIRST: [&str; 42] = [
 mod tests {
     use super::*;
 
-    /// No two rows have one name, and those by value size tell their size and their way.
+    /// No two rows share a name, and rows by value size name their size and their way.
     #[test]
     fn rows_are_told_apart() {
         let mut names: Vec<&str> = all_rows().collect();

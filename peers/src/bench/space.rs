@@ -1,4 +1,4 @@
-//! Space on disk while everything is overwritten in random order.
+//! Space on disk while all items are overwritten in random order.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::engines::{Answer, told};
 
 const SPACE: &str = "space";
 
-/// Points at which space is looked at.
+/// Points at which space is measured.
 const POINTS: u64 = 10;
 
-/// Files that nobody needs any more may be removed a little later: space is told once it has not changed
-/// for so long, or after the limit.
+/// A store may remove obsolete files a little later: space is taken once it has not changed for `QUIET`, or
+/// after `LIMIT`.
 const QUIET: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -35,9 +35,9 @@ fn steady(space: impl Fn() -> Answer<Option<f64>>) -> Answer<Option<f64>> {
     Ok(last)
 }
 
-/// Overwrites everything twice: without a pause, the space of which is what a load that never rests takes,
-/// and with one at each tenth until the background work is finished. Rows are put together of ten; the row's
-/// rate is that of the overwrites without a pause.
+/// Overwrites everything twice. The first pass has no pause and shows the space of a load that never rests;
+/// the second pauses at each tenth until background work is finished. The row combines the ten parts of the
+/// first pass, and has their rate.
 pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.small_items();
     child.remove(SPACE)?;
@@ -90,7 +90,7 @@ pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     child.remove(SPACE)
 }
 
-/// Tells what was found at a point, and the worst of all.
+/// Records the space at a point, and the worst of all points.
 fn note(whole: &mut Measured, when: &str, point: u64, ratio: Option<f64>) {
     let Some(ratio) = ratio else { return };
     whole.more.insert(format!("space_{when}_{point:02}"), ratio);

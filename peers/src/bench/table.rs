@@ -4,7 +4,7 @@ use super::bars::measured;
 use super::results::{Line, Measured};
 use super::rows::all_rows;
 
-/// A row as it is told when it is measured.
+/// The line that reports a row once it is measured.
 pub(super) fn brief(line: &Line) -> String {
     match line {
         Line::Doing(what) => what.clone(),
@@ -20,7 +20,7 @@ pub(super) fn brief(line: &Line) -> String {
     }
 }
 
-/// The middle one of some numbers, which it sorts; `None` of none.
+/// The median of some numbers, which it sorts; `None` if there are none.
 pub(super) fn median(numbers: &mut [f64]) -> Option<f64> {
     numbers.sort_unstable_by(f64::total_cmp);
     let (low, high) = (numbers.get(numbers.len().checked_sub(1)? / 2)?, numbers.get(numbers.len() / 2)?);
@@ -33,7 +33,7 @@ pub(super) fn rate(lines: &[Line], row: &str, store: &str) -> Option<f64> {
     median(&mut all.map(Measured::rate).collect::<Vec<f64>>())
 }
 
-/// Every row that was measured, in order, with the figures of each store.
+/// Every measured row, in order, with the figures of each store.
 pub(super) fn tables(lines: &[Line]) -> String {
     let mut text = String::new();
     for row in all_rows() {
@@ -53,7 +53,7 @@ pub(super) fn tables(lines: &[Line]) -> String {
     text
 }
 
-/// Of the columns of a row's table.
+/// The columns of a row's table.
 pub(super) const HEAD: [&str; 15] = [
     "store",
     "a second",
@@ -72,7 +72,7 @@ pub(super) const HEAD: [&str; 15] = [
     "disk/live",
 ];
 
-/// A store's figures of a row: medians of its runs.
+/// The figures of a store in a row: medians of its runs.
 pub(super) fn cells(label: &str, all: &[&Measured]) -> Vec<String> {
     let of = |figure: &dyn Fn(&Measured) -> Option<f64>| {
         median(&mut all.iter().filter_map(|one| figure(one)).collect::<Vec<f64>>())
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(median(&mut []), None);
     }
 
-    /// Numbers and times are told in units that fit.
+    /// Numbers and times have units that fit.
     #[test]
     fn units_fit() {
         let counts = [12.34, 999.6, 12_345.0, 123_456.0, 1_234_567.0].map(count);
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!([999, 1500, 2_500_000, 3_000_000_000].map(time), ["999 ns", "1.5 us", "2.5 ms", "3.00 s"]);
     }
 
-    /// A row is told for each store by the median of its runs, and a wrong answer loudly.
+    /// A row has the median of each store's runs, and wrong answers stand in capitals.
     #[test]
     fn rows_are_told() {
         let one = |store: &str, operations, wrong| {

@@ -1,4 +1,4 @@
-//! The driver over every store of this build, and over one that lies.
+//! Tests of the driver, with every store of this build and with one that lies.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -53,8 +53,8 @@ fn load(engine: &dyn Engine, numbering: Numbering) -> drive::Ran {
     ran.expect("the load ends")
 }
 
-/// Every store gives what was put, to every kind of request, by views that are kept and by new ones, and has
-/// its tables where `tables` says.
+/// Every store returns the items put, for every kind of request, through kept views and new ones. Its tables
+/// are in the class `tables`.
 #[test]
 fn stores_answer_right() {
     for contender in contenders() {
@@ -110,7 +110,7 @@ fn stores_answer_right() {
     }
 }
 
-/// Clients that insert and read side by side find what they may count on, in every store.
+/// Clients that insert and read side by side find the items that they may expect, in every store.
 #[test]
 fn inserts_are_seen() {
     for contender in contenders() {
@@ -156,7 +156,7 @@ fn writers_change_no_answer() {
     }
 }
 
-/// A store that gives another key's value, forgets some and finds what was never put.
+/// A store that returns another key's value, forgets some keys and finds keys that were never put.
 struct Liar;
 
 impl Engine for Liar {
@@ -226,7 +226,7 @@ impl Reader for Liar {
     }
 }
 
-/// Every answer of a store that lies is counted as wrong.
+/// Every answer of the lying store is counted as wrong.
 #[test]
 fn lies_are_counted() {
     let data = data(Numbering::Sequential, ITEMS, true);
@@ -246,7 +246,7 @@ fn lies_are_counted() {
     }
 }
 
-/// A store that cannot be opened is told with its own words, and no store makes one where a file is.
+/// A store that cannot be opened returns its own error, and no store is made where a file is.
 #[test]
 fn faults_are_told() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -258,7 +258,7 @@ fn faults_are_told() {
     }
 }
 
-/// The rows of loads and gets of a store without an order, and none that needs one.
+/// A store without an order has the rows of loads and gets, and none that needs an order.
 #[test]
 fn stores_without_an_order_have_loads_and_gets() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -305,8 +305,8 @@ fn stores_without_an_order_have_loads_and_gets() {
     assert!(!bars::is_peer(bars::HASHED) && bars::is_peer("rocksdb"));
 }
 
-/// Every stage but those that drop the page cache of the machine gives its rows, for ours and for nobody,
-/// and no wrong answer; what it made for itself alone is gone afterwards.
+/// Every stage gives its rows without a wrong answer, for Trine and for `null`, except stages that drop the
+/// machine's page cache. Stores that no other group reads are gone afterwards.
 #[test]
 fn stages_give_their_rows() {
     for store in ["trine", "null"] {
@@ -348,13 +348,15 @@ fn stages_give_their_rows() {
             let wrong = found.and_then(|one| one.first_wrong.clone());
             assert_eq!(wrong, None, "{store}: {row}");
         }
-        // What a row writes is told of it, whatever else it does; the log alone has each key and value once.
+        // Every row that writes has its write amplification, also beside reads; the log alone has each key
+        // and value once.
         let writes = [rows::LOAD, rows::OVERWRITE, rows::SYNCED, rows::BESIDE, rows::YCSB_A, rows::YCSB_F];
         for row in writes.iter().chain(&[rows::GET, rows::YCSB_C]).filter(|_| store == "trine") {
             let told = bars::find(&lines, 1, row, store).and_then(|one| one.amplification_with_log);
             assert_eq!(told.is_some_and(|told| told >= 1.0), writes.contains(row), "{row}: {told:?}");
         }
-        // What write buffers hold is told of stores that have them: more when one was filled half.
+        // Stores with write buffers report the bytes in them, and more of them after a buffer was half
+        // filled.
         let held =
             |row| bars::find(&lines, 1, row, store).and_then(|one| one.more.get(rows::BUFFERED_MIB).copied());
         let (settled, half) = (held(rows::GET), held(rows::GET_HALF));

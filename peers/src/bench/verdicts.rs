@@ -1,5 +1,5 @@
-//! The table of bars, with rows in which a peer is ahead and bars that are missed before the rest; and the
-//! few rows of it that the README shows.
+//! The table of bars, with rows in which a peer is ahead and missed bars before the rest, and a few rows for
+//! the README.
 
 use super::bars::{self, Bar, Judged, Verdict};
 use super::compare::{Behind, behind, factor, rates_of, ratios, stores_of};
@@ -24,7 +24,7 @@ const SHOWN: [&str; 10] = [
 
 const SHOWN_MAX: usize = 10;
 
-/// Rows of the README in which a peer is ahead, the worst.
+/// The most rows of the README in which a peer is ahead; the worst ones are taken.
 const SHOWN_BEHIND_MAX: usize = 5;
 
 /// Every row in which a peer is ahead, then every bar: missed, short, too close to say, not measured, met.
@@ -72,7 +72,7 @@ fn bar_row(one: &Judged) -> Vec<String> {
     ]
 }
 
-/// From the least of sorted figures to the most, if there are several.
+/// The range of sorted figures, if there are several.
 fn spread(sorted: &[f64], told: impl Fn(f64) -> String) -> String {
     match (sorted.first(), sorted.last()) {
         (Some(low), Some(high)) if sorted.len() > 1 => format!("{} to {}", told(*low), told(*high)),
@@ -80,7 +80,7 @@ fn spread(sorted: &[f64], told: impl Fn(f64) -> String) -> String {
     }
 }
 
-/// A measured figure as its bar is told: a number that is a bar by itself, or a factor.
+/// A measured figure in the form of its bar: a number for a bar that is one, otherwise a factor.
 fn figure(bar: &Bar, ratio: f64) -> String {
     use bars::Figure::{Longest, P50, P99, P9999};
     let is_time = matches!(bar.figure, P50 | P99 | P9999 | Longest);
@@ -91,7 +91,7 @@ fn figure(bar: &Bar, ratio: f64) -> String {
     }
 }
 
-/// Answers that were not the key's.
+/// The wrong answers of all rows.
 fn wrong(lines: &[Line]) -> String {
     let told = |one: &Measured| {
         let first = one.first_wrong.as_deref().unwrap_or_default();
@@ -101,7 +101,7 @@ fn wrong(lines: &[Line]) -> String {
     if told.is_empty() { "Every value that was read was checked; none was wrong.\n".to_owned() } else { told }
 }
 
-/// When and where, and a few rows with the rates of each store, those in which a peer is ahead first.
+/// A few rows with the rates of each store, those in which a peer is ahead first, then dates and machines.
 pub(super) fn shown(lines: &[Line]) -> String {
     let is_shown = |store: &&str| *store == bars::OURS || bars::is_peer(store);
     let stores: Vec<&str> = stores_of(lines).into_iter().filter(is_shown).collect();
@@ -120,7 +120,7 @@ pub(super) fn shown(lines: &[Line]) -> String {
     format!("{}\n{}", table(&head, rows), places(lines))
 }
 
-/// The days and machines of all runs.
+/// The dates and machines of all runs.
 fn places(lines: &[Line]) -> String {
     let mut places: Vec<String> = Vec::new();
     for line in lines {
@@ -159,7 +159,7 @@ mod tests {
         ]
     }
 
-    /// Lost rows stand first, the worst before the rest; then bars that are missed; `null` leads nothing.
+    /// Lost rows stand first, the worst before the rest; then missed bars; `null` leads no row.
     #[test]
     fn losses_stand_first() {
         let mut lines = lines();

@@ -13,7 +13,7 @@ use super::plan::SHAPE;
 use super::record::{Expected, InOrder, Record, hex};
 use crate::engines::Answer;
 
-/// Operations between two looks at what other threads see.
+/// Operations between two updates of the count that the threads share.
 const TELL_EVERY: u64 = 64;
 
 pub(super) struct Worker<'a> {
@@ -26,7 +26,7 @@ pub(super) struct Worker<'a> {
     now: Instant,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// The key before, in scans; a value to throw away, in gets.
+    /// In scans, the key before; in gets, a buffer for a value that is not used.
     spare: Vec<u8>,
     keys: Vec<Vec<u8>>,
     values: Values,
@@ -75,7 +75,7 @@ impl<'a> Worker<'a> {
             Script::GetEach => self.get_each()?,
             Script::All => self.all()?,
             Script::InFlight { executor, depth } => {
-                // Not the worker's own, which is asked for keys meanwhile.
+                // The worker's own reader is not used: the worker is asked for keys meanwhile.
                 self.job.engine.reader(self.job.sees)?.in_flight(executor, depth, self)?;
             }
             _ => {
@@ -143,7 +143,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What a get of a key that is in must come to.
+    /// The expected outcome of a get of a key that is in the store.
     fn present(&self) -> Expected {
         Expected::Value { made_bytes: self.job.data.value_bytes }
     }
@@ -177,7 +177,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Puts items up to `end`, chunk by chunk; a chunk that is begun is finished.
+    /// Puts items up to `end`, chunk by chunk; a chunk that was begun is finished.
     fn in_order(&mut self, end: u64, item: impl Fn(u64) -> u64) -> Answer<()> {
         let chunk = LOAD_CHUNK.max(self.job.batch);
         while self.goes_on() {
@@ -314,7 +314,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// What checking a scan costs where nobody was asked.
+    /// Does the work of checking a scan, where no store was asked.
     fn unasked(&mut self, items: u64) {
         let expected = self.present();
         for number in 0..items {
@@ -323,7 +323,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Everything in order is one call; its operations are the items.
+    /// Reads everything in order, in one call; the operations are the items.
     fn all(&mut self) -> Answer<()> {
         let mut order = InOrder { shape: SHAPE, previous: &mut self.spare, record: &mut self.record };
         let started = Instant::now();

@@ -28,7 +28,7 @@ struct Fjall {
     items: Keyspace,
 }
 
-/// The keyspace of ours is the last one made; the first is fjall's own list of keyspaces.
+/// fjall's first keyspace is its own list of keyspaces, ours is the last; tables of both are one class.
 fn class(file: &str) -> Option<&'static str> {
     let name = file.rsplit('/').next()?;
     let is_version =

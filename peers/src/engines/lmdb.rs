@@ -1,4 +1,4 @@
-//! LMDB: one file that is mapped, a copy-on-write tree without checksums.
+//! LMDB: a copy-on-write tree without checksums, in one memory-mapped file.
 #![expect(
     unsafe_code,
     reason = "heed leaves it to its caller that nobody changes the file while it is mapped"
@@ -11,7 +11,7 @@ use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions};
 
 use super::{Answer, Change, Engine, Kept, Peer, Promises, Purpose, Until, told};
 
-/// Room for what a load writes; a store of some hundred keys has LMDB's default, 1 MiB.
+/// The map size of a store under load; a store of some hundred keys has LMDB's default, 1 MiB.
 const LOAD_MAP_BYTES: usize = 1 << 30;
 
 pub(super) const PEER: Peer = Peer {
@@ -45,12 +45,12 @@ fn open(directory: &Path, purpose: Purpose) -> Answer<Box<dyn Engine>> {
     if let Purpose::Load(until) = purpose {
         options.map_size(LOAD_MAP_BYTES);
         if until == Until::Buffered {
-            // SAFETY: what this flag gives up, durability when the system crashes, is what is asked for; the
-            // map is not written through.
+            // SAFETY: this flag gives up durability in a system crash, as the caller asks; the map is not
+            // written through.
             unsafe { options.flags(EnvFlags::NO_SYNC) };
         }
     }
-    // SAFETY: only this process has the directory; nobody changes its files while it is open.
+    // SAFETY: only this process has the directory, and changes its files only through this environment.
     let env = unsafe { options.open(directory) }.map_err(told)?;
     let transaction = env.read_txn().map_err(told)?;
     let items = env.open_databases_and_commit(transaction, |opener, transaction| {

@@ -1,7 +1,7 @@
-//! The stores that are compared, behind one trait, and what each says of itself.
+//! The compared stores behind one trait, with the settings and promises of each.
 //!
-//! An adapter chooses nothing for its store but where it is and how strict it is: all else is the store's own
-//! default. An adapter is opened once in a process.
+//! An adapter chooses only the directory and the durability of its store; everything else is the store's
+//! default. A store is open once at a time in a process.
 
 mod fjall;
 mod lmdb;
@@ -14,7 +14,7 @@ mod wiredtiger;
 
 use std::path::Path;
 
-/// An error is told by the text that a user of the store would see.
+/// An error is the text that a user of the store would see.
 pub(crate) type Answer<T> = Result<T, String>;
 
 /// One change of a batch.
@@ -27,9 +27,9 @@ pub(crate) enum Change {
 /// When a batch is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
-    /// Once the store says that it survives a power cut.
+    /// Once the store claims that the batch survives a power cut.
     Synced,
-    /// As early as the store offers.
+    /// As early as the store allows.
     Buffered,
 }
 
@@ -49,30 +49,30 @@ impl Until {
     }
 }
 
-/// An open store of bytes to bytes.
+/// An open store that maps bytes to bytes.
 pub(crate) trait Engine {
-    /// All of the changes or none.
+    /// Applies all of the changes or none.
     fn write(&mut self, changes: &[Change], until: Until) -> Answer<()>;
 
     fn get(&self, key: &[u8]) -> Answer<Option<Vec<u8>>>;
 
-    /// Every item in the order of keys.
+    /// Gives every item to `each`, in the order of keys.
     fn scan(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Answer<()>;
 
-    /// Writes what is only in a log to tables, if the store has both.
+    /// Writes items that are only in a log to tables, if the store has both.
     fn flush(&mut self) -> Answer<()>;
 
     fn close(self: Box<Self>) -> Answer<()>;
 }
 
-/// What a store is opened for.
+/// The use of a store after its opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// A new store of some hundred keys.
     Make,
-    /// A store of some hundred keys that must be there, if the store can be told so.
+    /// A store of some hundred keys, which must exist if the store's interface can demand that.
     Check,
-    /// Writes until it is killed, acknowledged so; new or not.
+    /// A store, new or not, that is written until the process is killed, with batches acknowledged this way.
     Load(Until),
 }
 
@@ -81,36 +81,36 @@ pub(crate) enum Purpose {
 pub(crate) enum Kept {
     /// All of them.
     All,
-    /// None since the store was opened: only that what is left is the state after some write.
+    /// None since the opening; the remaining state is the one after some write.
     SinceOpen,
 }
 
-/// What a store promises, in its own documentation's sense.
+/// The promises of a store, in the sense of its own documentation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promises {
     pub(crate) damage: &'static str,
     pub(crate) synced: &'static str,
     pub(crate) buffered: &'static str,
-    /// Of buffered writes when the process is killed.
+    /// Acknowledged buffered writes that survive a kill of the process.
     pub(crate) buffered_kept: Kept,
 }
 
 /// One row of the tables: a store with settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// As given to `--store`; those of one store begin alike.
+    /// As given to `--store`; the names of one store's rows begin alike.
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
-    /// Packages whose versions are told.
+    /// Packages whose versions stand in the tables.
     pub(crate) packages: &'static [&'static str],
-    /// The version of a library of the system, which is no package.
+    /// The version of a system library, which is no package.
     pub(crate) library: Option<fn() -> String>,
     pub(crate) settings: &'static str,
     pub(crate) promises: Promises,
-    /// Whether its settings make a difference to a store that is killed.
+    /// Whether the row is also tried with kills: only if its settings make a difference to them.
     pub(crate) is_killed: bool,
-    /// The class of a file by its path in the store's directory; `None` for files that hold nothing of the
-    /// store, such as locks and reports.
+    /// The class of a file, by its path in the store's directory; `None` for files without the store's data,
+    /// such as locks and reports.
     pub(crate) class: fn(&str) -> Option<&'static str>,
     pub(crate) open: fn(&Path, Purpose) -> Answer<Box<dyn Engine>>,
 }
@@ -128,7 +128,7 @@ pub(crate) fn peers() -> Vec<Peer> {
     all
 }
 
-/// The row of that name.
+/// The row with this name.
 pub(crate) fn peer(name: &str) -> Answer<Peer> {
     let found = peers().into_iter().find(|peer| peer.name == name);
     found.ok_or_else(|| format!("no store is named {name}; there are {}", names().join(", ")))
@@ -138,7 +138,7 @@ pub(crate) fn names() -> Vec<&'static str> {
     peers().iter().map(|peer| peer.name).collect()
 }
 
-/// Versions of the row's packages, as this program was built with, and of its library, as it runs with.
+/// Versions of the row's packages, as built into this program, and of its system library, as loaded now.
 pub(crate) fn versions(peer: &Peer) -> String {
     let version = |package: &&str| {
         let begins = format!("name = \"{package}\"\nversion = \"");
@@ -158,7 +158,7 @@ pub(crate) fn told(error: impl std::fmt::Display) -> String {
 mod tests {
     use super::*;
 
-    /// What is written comes back from every store, by get and in order, also after it was closed.
+    /// Written items come back from every store, by get and in key order, also after a close.
     #[test]
     fn adapters_keep_what_they_are_given() {
         for peer in peers() {
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Each row's versions are told, and no two rows have one name.
+    /// Each row has versions, and no two rows share a name.
     #[test]
     fn rows_are_told_apart() {
         let mut names = names();

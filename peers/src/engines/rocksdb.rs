@@ -1,4 +1,4 @@
-//! RocksDB, with its default settings and with its stricter ways to recover its log.
+//! RocksDB, with its default settings and with its stricter modes of log recovery.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! WiredTiger: a B-tree with a log, which has to be asked for.
+//! WiredTiger: a B-tree with a log, which the configuration has to enable.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn class(file: &str) -> Option<&'static str> {
         "WiredTiger" | "WiredTiger.basecfg" | "WiredTiger.turtle" => Some("WiredTiger, basecfg, turtle"),
         _ if file.starts_with("WiredTigerLog.") || file.starts_with("WiredTigerPreplog.") => Some("log"),
         "WiredTiger.wt" => Some("metadata"),
-        // Updates for which the cache had no room; no opening reads them.
+        // Updates that the cache had no room for; no opening reads this file.
         "WiredTigerLAS.wt" => Some("look-aside"),
         _ if file.ends_with(".wt") => Some("table"),
         _ => None,

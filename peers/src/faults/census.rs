@@ -1,4 +1,4 @@
-//! All faults in the files of one closed store, each in a fresh copy, looked at by children.
+//! All faults in the files of one closed store, each in a fresh copy that a child process checks.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use super::outcome::{self, Outcome, Verdict};
 use super::results::Count;
 use crate::engines::{Answer, Peer, told};
 
-/// Told of each outcome that is worse than an error.
+/// Examples in the results, for each outcome worse than an error.
 const EXAMPLES_MAX: usize = 5;
 
 /// Makes the store in `scratch` and damages copies of it.
@@ -29,7 +29,7 @@ pub(super) fn run(peer: &Peer, options: &Options, scratch: &Path) -> Answer<Vec<
     Ok(count(&cases, &verdicts))
 }
 
-/// The verdict of each case, in their order.
+/// The verdict of each case, in the order of the cases.
 fn look_at_all(
     peer: &Peer,
     made: &Made,
@@ -62,7 +62,8 @@ fn look_at_all(
     Ok(verdicts.into_iter().map(|(_, verdict)| verdict).collect())
 }
 
-/// The damaged store, as it was before anybody opened it, for who wants to look into it.
+/// Writes the damaged store, as it was before its opening, into the directory of `--keep`, if its outcome is
+/// worse than an error.
 fn keep(peer: &Peer, made: &Made, case: &Case, verdict: &Verdict, options: &Options) -> Answer<()> {
     let Some(directory) = options.keep.as_ref().filter(|_| verdict.outcome > Outcome::Partly) else {
         return Ok(());

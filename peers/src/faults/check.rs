@@ -1,4 +1,5 @@
-//! What a child does with a damaged store: opens it, reads everything in every way, says what it saw.
+//! The child's check of a damaged store: opens it, reads everything by gets and by a scan, and prints the
+//! findings.
 
 use std::path::Path;
 
@@ -7,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::items;
 use crate::engines::{self, Answer, Engine, Purpose};
 
-/// What was seen of a store that could be looked at to the end.
+/// Findings in a store that was checked to the end.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct Seen {
-    /// The error of the opening, if that is where it ended.
+    /// The error of the opening, if the opening failed.
     pub(super) refused: Option<String>,
-    /// Calls that answered with an error, and the first one.
+    /// Calls that returned an error, and the first error.
     pub(super) errors: u64,
     pub(super) error: Option<String>,
-    /// Answers that were wrong and no error: without a key, or with what never was or is no more.
+    /// Wrong answers without an error: a missing key, or a value that the key never had or no longer has.
     pub(super) missing: u64,
     pub(super) altered: u64,
     pub(super) wrong: Option<String>,
@@ -46,24 +47,24 @@ impl Seen {
     }
 }
 
-/// The command of the child.
+/// The command `check`, run by the child.
 pub(crate) fn check(store: &str, directory: &Path) -> Answer<()> {
     limit();
-    // What a panic says goes to who reads the verdict; the process ends as it would otherwise.
+    // The parent reads the panic's message from the output; the process ends as it would without the hook.
     std::panic::set_hook(Box::new(|panic| println!("panic: {}", panic.to_string().replace('\n', " "))));
     let seen = look(store, directory)?;
     println!("{}", serde_json::to_string(&seen).map_err(engines::told)?);
     Ok(())
 }
 
-/// No core files, and no more memory than a small store can want: a size that was damaged is not believed at
-/// the cost of the machine.
+/// Allows no core files, and no more memory than a small store can need: a damaged length must not exhaust
+/// the machine's memory.
 fn limit() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     const ADDRESSES_BYTES_MAX: u64 = 8 << 30;
     for (resource, most) in [(Resource::Core, 0), (Resource::As, ADDRESSES_BYTES_MAX)] {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
-        // A system that refuses a smaller limit is one that has it already.
+        // A system that refuses a smaller limit has it already.
         let _ = setrlimit(resource, limit);
     }
 }
@@ -93,7 +94,7 @@ fn read_keys(engine: &dyn Engine, seen: &mut Seen) {
     }
 }
 
-/// A scan that ends with an error is judged by what came before it, one without by all.
+/// A scan that ends with an error is judged by the items before the error, other scans by all items.
 fn read_all(engine: &dyn Engine, seen: &mut Seen) {
     let mut found = Vec::new();
     let result = engine.scan(&mut |key, value| found.push((key.to_vec(), value.to_vec())));

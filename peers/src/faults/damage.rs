@@ -1,4 +1,4 @@
-//! The faults that are made in the files of a closed store.
+//! The faults made in the files of a closed store.
 
 use super::image::{Image, PAGE_BYTES, written_pages};
 use super::items::Made;
@@ -10,7 +10,7 @@ pub(super) const KINDS: [&str; 5] = ["flipped bit", "cut short", "4 KiB zeroed",
 
 pub(super) const OLDER: &str = "older copy";
 
-/// What is done to one file.
+/// A fault of one file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     Flip {
@@ -24,7 +24,7 @@ pub(super) enum Fault {
         offset: usize,
     },
     Missing,
-    /// Its own bytes at an earlier moment, by the number of that.
+    /// The file's own bytes at an earlier moment, by the index of that moment.
     Older {
         moment: usize,
     },
@@ -66,7 +66,7 @@ impl Fault {
 }
 
 impl Case {
-    /// The damaged file's bytes; `None` if it is gone.
+    /// The damaged file's bytes; `None` if the file is removed.
     pub(super) fn bytes(&self, made: &Made) -> Option<Vec<u8>> {
         let older = |moment: usize| made.earlier[moment].files[&self.file].clone();
         self.fault.apply(&made.image.files[&self.file], older)
@@ -77,16 +77,16 @@ impl Case {
     }
 }
 
-/// A stretch of one file that was ever written.
+/// A page of one file that was ever written: one that is not all zeros.
 struct Stretch<'i> {
     file: &'i str,
     offset: usize,
     bytes: usize,
 }
 
-/// Every case of the run: of each class of files `flips` flipped bits, a fifth as many cuts and a tenth as
-/// many zeroed pages, at random places of pages that were ever written; each file missing, and each as it
-/// was. A class that has fewer bits, bytes or pages has each of them once.
+/// Every case of the run. Each class of files has `flips` flipped bits, a fifth as many cuts and a tenth as
+/// many zeroed pages, at random offsets of pages that were ever written. Each file is also removed once, and
+/// replaced by each of its older states. A class with fewer bits, bytes or pages has each of them once.
 pub(super) fn cases(peer: &Peer, made: &Made, flips: usize, seed: u64) -> Vec<Case> {
     let mut all = Vec::new();
     for class in classes(peer, &made.image) {
@@ -135,7 +135,7 @@ fn stretches<'i>(file: &'i str, bytes: &[u8]) -> Vec<Stretch<'i>> {
     pages.map(|offset| Stretch { file, offset, bytes: PAGE_BYTES.min(bytes.len() - offset) }).collect()
 }
 
-/// File and offset of the byte with that number.
+/// File and offset of the byte with this number.
 fn place<'i>(stretches: &[Stretch<'i>], mut number: usize) -> (&'i str, usize) {
     for one in stretches {
         if number < one.bytes {
@@ -146,7 +146,7 @@ fn place<'i>(stretches: &[Stretch<'i>], mut number: usize) -> (&'i str, usize) {
     panic!("a number below the sum of all stretches lies in one")
 }
 
-/// Moments at which the file was there and other than now, each state of it once.
+/// Moments at which the file existed with other bytes than now, one for each such state.
 fn older_moments(made: &Made, file: &str) -> Vec<usize> {
     let mut states: Vec<&Vec<u8>> = vec![&made.image.files[file]];
     let mut moments = Vec::new();
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::engines::peers;
 
-    /// Each fault changes the file that it names, and every class has every kind of fault that it can have.
+    /// Each fault changes the file that it names, and every class has every kind of fault but older copies.
     #[test]
     fn every_case_changes_its_file() {
         for peer in peers() {

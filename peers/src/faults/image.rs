@@ -9,7 +9,7 @@ use crate::engines::{Answer, told};
 
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Files by their path in the directory, and the folders they are in.
+/// Files by their path in the directory, and the directory's folders.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Image {
     pub(super) files: BTreeMap<String, Vec<u8>>,
@@ -38,8 +38,8 @@ impl Image {
         Ok(())
     }
 
-    /// Makes the directory anew with these files, but `changed` of the file of that name if there is one:
-    /// `None` leaves it out.
+    /// Replaces the directory by these files. `changed` names one file and its other bytes; with `None` the
+    /// file is left out.
     pub(super) fn write(&self, directory: &Path, changed: Option<(&str, Option<&[u8]>)>) -> Answer<()> {
         if directory.exists() {
             fs::remove_dir_all(directory).map_err(told)?;
@@ -61,7 +61,7 @@ impl Image {
     }
 }
 
-/// Pages of zeros are holes: some stores lay out far more than they write.
+/// Pages of zeros become holes: some stores allocate far more than they write.
 fn write_sparse(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let file = File::create(path)?;
     file.set_len(bytes.len() as u64)?;
@@ -82,7 +82,8 @@ pub(super) fn written_pages(bytes: &[u8]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// What is written is read back, holes and folders too, and a changed file is changed or gone.
+    /// Written files are read back, with holes and in folders, and a changed file has its new bytes or is
+    /// gone.
     #[test]
     fn images_come_back() {
         let directory = tempfile::tempdir().expect("a temporary directory");

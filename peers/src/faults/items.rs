@@ -1,7 +1,7 @@
 //! The store that is damaged: 400 keys, half of them written after the last flush.
 //!
-//! Before the flush there are 240 keys; after it the last 40 of these are deleted, 25 get another value, and
-//! 200 keys are new. So a log that is lost shows as missing keys, as old values and as deleted keys that are
+//! Before the flush there are 240 keys. After it, the last 40 of these are deleted, 25 get another value, and
+//! 200 new keys are put. So a lost log shows as missing keys, as old values and as deleted keys that are
 //! back.
 
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use crate::engines::{Answer, Change, Peer, Purpose, Until, told};
 const BEFORE_FLUSH: u32 = 240;
 const DELETED: std::ops::Range<u32> = 200..240;
 const KEYS: u32 = 440;
-/// The store's files are kept each time so many keys were written.
+/// The store's files are copied each time that so many keys were written.
 const MOMENT_KEYS: u32 = 40;
 
 fn key(index: u32) -> Vec<u8> {
-    // In no order, so that both halves lie in the same stretch of keys.
+    // In no order, so that keys from before and after the flush share one range.
     format!("key-{:08x}", index.wrapping_mul(0x9e37_79b1)).into_bytes()
 }
 
@@ -26,7 +26,7 @@ fn value(index: u32, version: u32) -> Vec<u8> {
     format!("value {index} of version {version}, ").into_bytes().into_iter().cycle().take(length).collect()
 }
 
-/// Every key that the store ever had, with its value at the end.
+/// Every key that the store ever had, with its final value; `None` if it was deleted.
 pub(super) fn expected() -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     let at_the_end = |index: u32| {
         let version = u32::from(index < DELETED.start && index.is_multiple_of(8));
@@ -35,12 +35,12 @@ pub(super) fn expected() -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
     (0..KEYS).map(|index| (key(index), at_the_end(index))).collect()
 }
 
-/// Keys that never were there, between those that were.
+/// Keys that never existed, between those that did.
 pub(super) fn absent() -> impl Iterator<Item = Vec<u8>> {
     (0..KEYS).step_by(20).map(|index| [key(index).as_slice(), b"-"].concat())
 }
 
-/// The closed store, and its files at moments before, each as the system had them then.
+/// The files of the closed store, and its files at earlier moments, each as the system had them then.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) image: Image,
@@ -82,7 +82,7 @@ pub(super) fn make(peer: &Peer, directory: &Path) -> Answer<Made> {
 mod tests {
     use super::*;
 
-    /// There are 400 keys at the end, 40 that were deleted, and none of the absent ones.
+    /// There are 400 keys at the end and 40 deleted ones, and no absent key is among them.
     #[test]
     fn there_are_400_keys() {
         let all = expected();

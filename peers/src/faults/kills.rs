@@ -1,6 +1,6 @@
-//! Children that write, killed at random moments; the next one looks at what is there before it writes on.
+//! Kills children that write, at random moments; the next child checks the store before it writes on.
 //!
-//! Only the process ends: the system keeps what it was given. What a power cut takes is not tried here.
+//! Only the process ends: the system keeps all bytes written to it. Power cuts are not tried here.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,26 +15,26 @@ use super::random::Random;
 use super::results::Kills;
 use crate::engines::{Answer, Kept, Peer, Until, told};
 
-/// Kills of one store until another is begun.
+/// Kills of one store before a new one is begun.
 const KILLS_OF_A_STORE: u64 = 10;
-/// Longest that a store may take to be opened and read.
+/// The longest time to open and read a store.
 const OPEN_SECONDS_MAX: u64 = 60;
-/// A child is killed at most so long after it began to write.
+/// A child is killed at most this long after it began to write.
 const LOAD_MS_MAX: u64 = 300;
-/// Each fourth child is killed at most so long after it began at all, often before the store is open.
+/// One child in four is killed at most this long after its start, often before the store is open.
 const OPENING_MS_MAX: u64 = 60;
 const VIOLATIONS_TOLD_MAX: usize = 10;
 
-/// Which batch the store may stand at.
+/// The batches after which the store may stand.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
     least: u64,
-    /// The last that was acknowledged, whether or not that promises anything.
+    /// The last acknowledged batch, whether or not the store promises to keep it.
     acknowledged: u64,
     most: u64,
 }
 
-/// What a child told until it was killed.
+/// Reports of a child until it was killed.
 #[derive(Debug, Default)]
 struct Told {
     position: Option<u64>,
@@ -42,7 +42,7 @@ struct Told {
     wrong: Option<String>,
 }
 
-/// Kills a row's children in one way of acknowledging.
+/// Kills the children of a row, with one way of acknowledging writes.
 pub(super) fn run(peer: &Peer, until: Until, options: &Options, scratch: &Path) -> Answer<Kills> {
     let mut random = Random::new(options.seed, &format!("{} {} kills", peer.name, until.name()));
     let mut kills = Kills { writes: until.name().to_owned(), ..Kills::default() };
@@ -87,7 +87,7 @@ fn begin_anew(directory: &Path) -> Answer<()> {
     std::fs::create_dir_all(directory).map_err(told)
 }
 
-/// One child from its start to its end.
+/// Runs one child from its start to its end.
 fn kill_one(
     peer: &Peer,
     until: Until,
@@ -124,7 +124,7 @@ fn kill_one(
     Ok(told)
 }
 
-/// Takes down what the child tells; a message comes once it has opened the store.
+/// Collects the reports of the child, and sends a message once the child has opened the store.
 fn listen(printed: ChildStdout) -> (Receiver<()>, JoinHandle<Told>) {
     let (sender, receiver) = mpsc::channel();
     let reader = thread::spawn(move || {
@@ -137,7 +137,7 @@ fn listen(printed: ChildStdout) -> (Receiver<()>, JoinHandle<Told>) {
                 Some(("ack", number)) => told.acknowledged = number.parse().ok(),
                 Some(("open", number)) => {
                     told.position = number.parse().ok();
-                    // The parent may have killed it already.
+                    // The parent may have killed the child already.
                     let _ = sender.send(());
                 }
                 Some(("wrong", text)) => told.wrong = Some(text.to_owned()),

@@ -1,10 +1,10 @@
-//! What a child does until it is killed: every batch is a function of its number, so that who comes after can
-//! tell from the store alone after which of them it stands.
+//! The load of a child until it is killed. Every batch is a function of its number, so the next child can
+//! tell from the store alone after which batch it stands.
 //!
-//! 1. A batch writes its number under `POSITION` and, under four keys of a circle, values that say it; of
-//!    each fifth batch the fourth key is deleted instead.
-//! 2. The state after batch `p` is `state(p)`, whatever happened between.
-//! 3. A batch is told to the parent after it was acknowledged and before the next is begun.
+//! 1. A batch writes its number under `POSITION`, and values with that number under four keys of a circle.
+//!    Each fifth batch deletes the fourth key instead.
+//! 2. The state after batch `p` is `state(p)`, however often the process was killed before.
+//! 3. A batch is reported to the parent after its acknowledgement and before the next batch begins.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ const KEYS_IN_BATCH: u64 = 4;
 /// Batches until a key comes again; no multiple of 5, so that each key is written and deleted in turn.
 const BATCHES_AROUND: u64 = 997;
 
-/// What the child is to do.
+/// Arguments of the child.
 #[derive(Args, Debug)]
 pub(crate) struct LoadOptions {
-    /// Which row of the tables.
+    /// The name of a row of the tables.
     store: String,
     /// `synced` or `buffered`.
     until: String,
-    /// The least batch that must be there.
+    /// The store must have this batch.
     least: u64,
-    /// The last batch that may be there.
+    /// The store may have no batch after this one.
     most: u64,
     directory: PathBuf,
 }
 
-/// The command of the child. It prints a line for what happens: `open P`, `wrong TEXT`, `ack N`.
+/// The command `load`, run by the child. It prints one line per event: `open P`, `wrong TEXT`, `ack N`.
 pub(crate) fn load(options: &LoadOptions) -> Answer<()> {
     let until = Until::named(&options.until)?;
     let mut engine = open(&options.store, &options.directory, until)?;
@@ -58,7 +58,7 @@ fn open(store: &str, directory: &Path, until: Until) -> Answer<Box<dyn Engine>> 
     opened
 }
 
-/// One line, in one write.
+/// Prints one line, in one write.
 fn say(line: &str) -> Answer<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).map_err(told)
@@ -90,7 +90,7 @@ fn batch(number: u64) -> Vec<Change> {
     changes
 }
 
-/// What a slot holds after the first `position` batches.
+/// The value of a slot after the first `position` batches.
 fn state(slot: u64, position: u64) -> Option<Vec<u8>> {
     let turn = slot / KEYS_IN_BATCH;
     let back = (position + BATCHES_AROUND - turn) % BATCHES_AROUND;
@@ -98,7 +98,8 @@ fn state(slot: u64, position: u64) -> Option<Vec<u8>> {
     (!is_deleted(slot, number)).then(|| value(slot, number))
 }
 
-/// The batch after which the store stands. It is between the bounds, and the store is as after it.
+/// The batch after which the store stands. Fails unless that is between the bounds, and the store's state is
+/// the one after it.
 fn audit(engine: &dyn Engine, least: u64, most: u64) -> Answer<u64> {
     let position = match engine.get(POSITION)? {
         Some(text) => {
@@ -138,7 +139,7 @@ fn audit(engine: &dyn Engine, least: u64, most: u64) -> Answer<u64> {
 mod tests {
     use super::*;
 
-    /// The state after some batches is what they leave when they are applied one after the other.
+    /// `state` equals the result of applying the batches one after the other.
     #[test]
     fn the_state_is_what_the_batches_leave() {
         let mut items = std::collections::BTreeMap::new();

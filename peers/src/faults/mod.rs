@@ -1,9 +1,9 @@
-//! The same faults in every store: damage to what is at rest, and kills of what is busy.
+//! The same faults in every store: damage to closed stores, and kills of busy ones.
 //!
-//! 1. Each fault is made in a fresh copy of one closed store, and what becomes of that is told by a child,
-//!    which may crash and hang.
-//! 2. A store is judged by what it answers, never by what it says about itself.
-//! 3. Faults follow from the seed; the bytes of a store do not, where it has random numbers in them.
+//! 1. Each fault is made in a fresh copy of one closed store. A child process, which may crash or hang, opens
+//!    the copy and reports the outcome.
+//! 2. A store is judged by its answers, never by its own statements about itself.
+//! 3. The seed determines the faults. It does not determine the bytes of a store that writes random numbers.
 
 mod census;
 mod check;
@@ -29,10 +29,10 @@ pub(crate) use check::check;
 pub(crate) use load::{LoadOptions, load};
 pub(crate) use page::page;
 
-/// What `faults` is told.
+/// Options of `faults`.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Only these rows, by name; all that this build has otherwise.
+    /// Only these rows, by name; by default all rows of this build.
     #[arg(long)]
     store: Vec<String>,
     /// Only one kind of fault.
@@ -41,21 +41,21 @@ pub(crate) struct Options {
     /// Flipped bits in each class of a store's files; a fifth as many cuts, a tenth as many zeroed pages.
     #[arg(long, default_value_t = 500)]
     flips: usize,
-    /// Kills of each row, as many with synced writes and with buffered ones.
+    /// Kills of each row with synced writes, and as many with buffered ones.
     #[arg(long, default_value_t = 100)]
     cycles: u64,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Damaged copies looked at side by side.
+    /// Damaged copies that are checked in parallel.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// Prints the counts as JSON, for `page`.
     #[arg(long)]
     json: bool,
-    /// Copies of the stores are made in here; in the system's temporary directory otherwise.
+    /// Directory for copies of the stores; by default the system's temporary directory.
     #[arg(long)]
     scratch: Option<PathBuf>,
-    /// Damaged stores that came to worse than an error are kept in here.
+    /// Directory that keeps damaged stores with an outcome worse than an error.
     #[arg(long)]
     keep: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What became of a damaged store, and how often.
+//! The outcome of a damaged store, as a child process finds it.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,24 +12,24 @@ use serde::{Deserialize, Serialize};
 use super::check::Seen;
 use crate::engines::{Answer, told};
 
-/// Longest that a child may take to open and read some hundred keys.
+/// The longest time for a child to open and read some hundred keys.
 const CHECK_SECONDS_MAX: u64 = 20;
 
 /// Ordered from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// Everything was answered, and right.
+    /// All reads were answered, and rightly.
     Right,
-    /// The opening answered with an error.
+    /// The opening returned an error.
     Refused,
-    /// Some reads answered with errors, the others were right.
+    /// Some reads returned errors, the others were right.
     Partly,
     /// The process ended: a panic, an abort or a signal.
     Died,
-    /// It did not end.
+    /// The process did not end.
     Hung,
-    /// Some reads answered with errors, and some were wrong.
+    /// Some reads returned errors, and some were wrong.
     WrongBesideAnError,
     /// Wrong answers, and no error anywhere.
     Silent,
@@ -57,16 +57,16 @@ impl Outcome {
     }
 }
 
-/// An outcome, and the text that tells most of it.
+/// An outcome and its most telling text.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub(super) outcome: Outcome,
-    /// Whether a wrong answer was another value, and not only a missing key.
+    /// Whether some key had another value, so that not only keys were missing.
     pub(super) is_altered: bool,
     pub(super) text: String,
 }
 
-/// This program again, with these arguments and a pipe from it; it is ended with us.
+/// Starts this program again, with these arguments and a pipe from its output.
 pub(super) fn child(arguments: &[&str], directory: &Path) -> Answer<Child> {
     let program = std::env::current_exe().map_err(told)?;
     let mut command = Command::new(program);
@@ -75,7 +75,7 @@ pub(super) fn child(arguments: &[&str], directory: &Path) -> Answer<Child> {
     command.spawn().map_err(told)
 }
 
-/// Opens and reads the store in a process of its own.
+/// Opens and reads the store in a child process.
 pub(super) fn look(store: &str, directory: &Path) -> Answer<Verdict> {
     let mut child = child(&["check", store], directory)?;
     let mut printed = child.stdout.take().ok_or("the child has no pipe")?;
@@ -83,7 +83,7 @@ pub(super) fn look(store: &str, directory: &Path) -> Answer<Verdict> {
     let reader = thread::spawn(move || {
         let mut text = Vec::new();
         let read = printed.read_to_end(&mut text);
-        // Who waits for it may have given up.
+        // The parent may have stopped waiting.
         let _ = sender.send(());
         read.map(|_| String::from_utf8_lossy(&text).into_owned())
     });
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Errors, wrong answers, both, none, a refused opening and a signal are told apart.
+    /// Errors, wrong answers, both, none, a refused opening and a signal have different outcomes.
     #[test]
     fn outcomes_are_told_apart() {
         let of = |errors, missing, altered| {

@@ -1,4 +1,4 @@
-//! The tables of a page, made of what runs of `faults` counted.
+//! The tables of a page, from the results of runs of `faults`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,7 @@ pub(crate) fn page(page: &Path, results: &[PathBuf]) -> Answer<()> {
     std::fs::write(page, format!("{before}{BEGIN}\n\n{}\n{END}{after}", tables(&results))).map_err(told)
 }
 
-/// All tables. Of a row that is in several results, damage and kills are each those of the last that has
-/// them.
+/// All tables. If a row is in several results, damage and kills each come from the last result that has them.
 pub(super) fn tables(results: &[Results]) -> String {
     let rows = merged(results);
     let parts = [promises(&rows), damage(&rows), places(&rows), kills(&rows), runs(results)];
@@ -78,12 +77,13 @@ fn promises(rows: &[Row]) -> String {
     format!("### What each promises\n\n{}", table(&head, cells))
 }
 
-/// Older copies are left out: of a store of one file that is an older store, which nothing in it can tell.
+/// Sums all faults but older copies: of a store with one file, that copy is an older store, and no check can
+/// tell.
 fn sum(row: &Row, of: impl Fn(&Count) -> u64) -> u64 {
     row.damage.iter().filter(|count| count.fault != OLDER).map(of).sum()
 }
 
-/// A number; nothing is shown loudly, and anything that is wrong is.
+/// A number, in bold unless it is 0.
 fn loud(number: u64) -> String {
     if number == 0 { "0".to_owned() } else { format!("**{number}**") }
 }
@@ -206,7 +206,7 @@ mod tests {
         Results { run, rows: vec![row] }
     }
 
-    /// Later results of a row take the place of earlier ones, and what is silent is shown loudly.
+    /// Later results of a row replace earlier ones, and silent outcomes are in bold.
     #[test]
     fn tables_show_the_last_results() {
         let text = tables(&[results("a", 5), results("b", 0), results("a", 2)]);
@@ -215,7 +215,7 @@ mod tests {
         assert!(!text.contains("**5**") && text.contains("RocksDB: not measured"), "{text}");
     }
 
-    /// Only what is between the markers changes.
+    /// Only the text between the markers changes.
     #[test]
     fn pages_keep_the_rest() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,4 +1,4 @@
-//! Random numbers from a seed: splitmix64, so that a run can be made again.
+//! Random numbers from a seed by splitmix64, so that a run can be repeated.
 
 #[derive(Clone, Debug)]
 pub(super) struct Random {
@@ -6,7 +6,7 @@ pub(super) struct Random {
 }
 
 impl Random {
-    /// Another sequence for each seed and name.
+    /// A sequence of its own for each seed and name.
     pub(super) fn new(seed: u64, name: &str) -> Random {
         let mut random = Random { state: seed };
         for byte in name.bytes() {
@@ -28,7 +28,8 @@ impl Random {
         self.next() % bound
     }
 
-    /// `count` different numbers below `bound`, in random order; all of them if there are no more.
+    /// `count` different numbers below `bound`, in random order; all of them, ascending, if there are no
+    /// more.
     pub(super) fn some_below(&mut self, bound: u64, count: usize) -> Vec<u64> {
         if bound <= count as u64 {
             return (0..bound).collect();
@@ -49,7 +50,7 @@ impl Random {
 mod tests {
     use super::*;
 
-    /// The same seed and name give the same numbers, others do not, and those of a set differ.
+    /// The same seed and name give the same numbers, others do not; the numbers of a set differ.
     #[test]
     fn sequences_come_again() {
         let of = |seed, name| Random::new(seed, name).some_below(1000, 50);

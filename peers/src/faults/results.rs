@@ -1,4 +1,4 @@
-//! What was counted, as it is printed and read again.
+//! The counts of `faults`, as they are printed and read again.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Results {
     pub(super) rows: Vec<Row>,
 }
 
-/// When, where and how.
+/// Date, machine, command and seed.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct Run {
     pub(super) date: String,
@@ -44,26 +44,26 @@ pub(super) struct Count {
     pub(super) class: String,
     pub(super) fault: String,
     pub(super) outcomes: BTreeMap<Outcome, u64>,
-    /// Of the wrong ones, those with another value, and not only missing keys.
+    /// Wrong outcomes with another value for some key, and not only missing keys.
     pub(super) altered: u64,
     pub(super) examples: Vec<String>,
 }
 
-/// Children that were killed.
+/// Kills of children that write.
 #[derive(Clone, Default, Serialize, Deserialize, Debug)]
 pub(super) struct Kills {
     /// `synced` or `buffered`.
     pub(super) writes: String,
     pub(super) cycles: u64,
-    /// Those that were killed before they had opened and read the store.
+    /// Kills before the child had opened and read the store.
     pub(super) while_opening: u64,
-    /// Batches.
+    /// In batches.
     pub(super) acknowledged: u64,
-    /// Times that acknowledged batches were not there, promised or not.
+    /// Times that acknowledged batches were gone, promised or not.
     pub(super) gone: u64,
-    /// Times that what was found is none of the states that are promised, or nothing was found.
+    /// Times that the store was in none of the promised states, or could not be read.
     pub(super) violations: u64,
-    /// Times that a store could not be opened which nobody had opened to the end since it was begun.
+    /// Times that a store could not be opened whose first opening had never been completed.
     #[serde(default)]
     pub(super) unmade: u64,
     pub(super) told: Vec<String>,
@@ -79,7 +79,7 @@ impl Count {
     }
 }
 
-/// The run that is going on.
+/// The current run.
 pub(super) fn run(seed: u64) -> Run {
     let Machine { date, machine, command } = machine::about();
     Run { date, machine, command, seed }

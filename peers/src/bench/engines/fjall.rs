@@ -1,4 +1,4 @@
-//! fjall: a cache and write buffers within the total; files are read through the page cache.
+//! fjall: a cache and write buffers within the total of memory; files are read through the page cache.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ pub(super) const CONTENDER: Contender = Contender {
     name: "fjall",
     label: "fjall",
     peer: "fjall",
-    settings: "write buffers of M / 16 (at most 64 MiB), a cache of M less three of them; a hash index \
-               in data blocks; worker threads = cores; no compression. It reads through the page cache, \
-               which comes beside M; where it is held to a total it has 320 MiB beside M, most others 64. \
-               Each of many keyspaces has a write buffer of that size, as it limits no sum; up to 16,000 \
-               open files",
+    settings: "write buffers of M / 16 (at most 64 MiB), a cache of M minus three of them; a hash index \
+               in data blocks; worker threads = cores; no compression. fjall reads through the page cache, \
+               which comes on top of M; under a limit of total memory it has 320 MiB on top of M, most \
+               others 64. Each of many keyspaces has a write buffer of that size, as fjall does not limit \
+               their sum; up to 16,000 open files",
     tables: "table",
     batch: 1,
     uses_page_cache: true,
@@ -33,16 +33,16 @@ pub(super) const CONTENDER: Contender = Contender {
     open_partitions: Some(partitions::fjall::open),
 };
 
-/// Its recommendation.
+/// Bounds of a write buffer's size, as fjall recommends.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
 
-/// Files that it keeps open: as RocksDB, which keeps all of them open unless it is told otherwise.
+/// The most files that fjall keeps open; RocksDB keeps all of its files open by default.
 const OPEN_FILES: usize = 16_000;
 
-/// Slots of a block's hash index for each item.
+/// Slots of a block's hash index per item.
 const HASH_RATIO: f32 = 8.0;
 
-/// Background work is taken for finished after so long without any: there is nothing to wait for.
+/// Background work counts as finished after so long without any: fjall has no call that waits for it.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 
 struct Fjall {
@@ -79,7 +79,7 @@ fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
     Ok(Box::new(Fjall { db, items, until: settings.until, buffer_bytes }))
 }
 
-/// Waits until the store has done nothing for a while, and nothing is left to be flushed.
+/// Waits until the store has done no work for `QUIET`, and has nothing left to flush.
 pub(super) fn rest(db: &Database, is_unflushed: impl Fn() -> bool) {
     let mut quiet_since = Instant::now();
     let mut completed = db.compactions_completed();

@@ -1,4 +1,4 @@
-//! LMDB: one file that is mapped; its cache is the page cache.
+//! LMDB: one memory-mapped file, whose cache is the page cache.
 #![expect(
     unsafe_code,
     reason = "heed leaves it to its caller that nobody changes the file while it is mapped"
@@ -20,10 +20,10 @@ pub(super) const CONTENDER: Contender = Contender {
     label: "LMDB",
     peer: "lmdb",
     settings: "loads, overwrites, deletes and the writer of readwhilewriting in batches of 1,000; \
-               synced puts, YCSB A to F and mixgraph one a transaction; `MDB_NOSYNC` but for synced \
-               rows; `MDB_NORDAHEAD` where the data is larger than M, but for everything in order; one \
-               read transaction for all requests where nobody writes. Its cache is the page cache, \
-               whatever M is",
+               synced puts, YCSB A to F and mixgraph one per transaction; `MDB_NOSYNC` except in synced \
+               rows; `MDB_NORDAHEAD` where the data is larger than M, except in the full scan; one read \
+               transaction for all requests of a row without writers. The page cache is its only cache, \
+               for any M",
     tables: "the file",
     batch: 1000,
     uses_page_cache: true,
@@ -36,7 +36,7 @@ pub(super) const CONTENDER: Contender = Contender {
     open_partitions: None,
 };
 
-/// Addresses only: the file grows as it is needed.
+/// Address space only: the file grows as needed.
 const MAP_BYTES: usize = 64 << 30;
 
 const COPY_NAME: &str = "compacted.mdb";
@@ -53,9 +53,9 @@ fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
     flags.set(EnvFlags::NO_READ_AHEAD, settings.regime == Regime::Cold);
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES);
-    // SAFETY: what is given up is durability when the system crashes; the map is not written through.
+    // SAFETY: the flags give up only durability in a system crash; the map is not written through.
     unsafe { options.flags(flags) };
-    // SAFETY: only this process has the directory; nobody changes its files while it is open.
+    // SAFETY: only this process has the directory, and changes its files only through this environment.
     let env = unsafe { options.open(directory) }.map_err(told)?;
     let transaction = env.read_txn().map_err(told)?;
     let items = env.open_databases_and_commit(transaction, |opener, transaction| {
@@ -90,7 +90,7 @@ impl Engine for Lmdb {
     }
 
     fn settle(&self) -> Answer<()> {
-        // So that the kernel's writing back is not left to the next row.
+        // Otherwise the kernel's write-back would fall into the next row.
         self.env.force_sync().map_err(told)
     }
 
@@ -116,7 +116,7 @@ impl Engine for Lmdb {
 
 struct LmdbReader<'a> {
     lmdb: &'a Lmdb,
-    /// Kept where nobody writes.
+    /// Kept for all requests of a row without writers.
     held: Option<RoTxn<'a, WithTls>>,
 }
 

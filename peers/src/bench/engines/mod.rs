@@ -1,8 +1,7 @@
-//! The stores that are compared, behind one trait, each tuned as its users would tune it.
+//! The compared stores behind one trait, each tuned as its users would tune it.
 //!
-//! 1. One total of memory is all that a store is given; how it is divided is the adapter's choice, told
-//!    beside the results.
-//! 2. A value that is got is copied out to the caller, by every store alike; a scan lends its items.
+//! 1. A store gets one total of memory. The adapter divides it, and the division stands beside the results.
+//! 2. Every store copies the value of a get out to the caller; a scan lends its items.
 //! 3. A directory is opened once at a time.
 
 mod fjall;
@@ -26,76 +25,76 @@ use crate::engines::{Answer, Peer, Until, peer, versions};
 use keyspaces::OpenKeyspaces;
 use partitions::OpenPartitions;
 
-/// Beside the total, as the bar of resident memory allows.
+/// Memory allowed beside the total, as in the bar of resident memory.
 const BESIDE_BYTES: u64 = 64 << 20;
 
-/// What a store is opened with.
+/// The settings of an opening.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    /// Write buffers, cache, filters and index together.
+    /// The total of write buffers, cache, filters and index.
     pub(super) memory_bytes: u64,
     /// When a write is acknowledged.
     pub(super) until: Until,
     pub(super) regime: Regime,
-    /// Of most values; for `null`, which makes its own.
+    /// The length of most values; for `null`, which makes its own.
     pub(super) value_bytes: usize,
 }
 
-/// What is known of the requests that come.
+/// The size of the data beside the memory, and the order of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Regime {
     /// The data fits the memory.
     Cached,
     /// The data is larger than the memory.
     Cold,
-    /// It is, and is read in order.
+    /// The data is larger than the memory, and is read in order.
     ColdInOrder,
 }
 
-/// Whether a reader has to see what was written since it was made.
+/// Whether a reader has to see writes that are later than the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sees {
-    /// Nobody writes: one view may serve all requests.
+    /// No thread writes: one view may serve all requests.
     Still,
     Latest,
 }
 
-/// What a request came to.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     Value,
     Nothing,
-    /// Nobody was asked.
+    /// No store was asked.
     Unasked,
 }
 
-/// Given each item of a scan, in order.
+/// Called with each item of a scan, in order.
 pub(super) type Look<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
-/// An open store, shared by the threads that ask it.
+/// An open store, shared by the threads of a row.
 pub(super) trait Engine: Sync {
     fn put(&self, key: &[u8], value: &[u8]) -> Answer<()>;
 
-    /// All of the changes or none.
+    /// Applies all of the changes or none.
     fn write(&self, changes: &Changes) -> Answer<()>;
 
     fn reader(&self, sees: Sees) -> Answer<Box<dyn Reader + '_>>;
 
-    /// Writes what is in write buffers to tables and waits until background work is finished; compacts
-    /// nothing that the store would not.
+    /// Flushes write buffers to tables and waits until background work is finished. Requests no compaction
+    /// that the store would not run by itself.
     fn settle(&self) -> Answer<()>;
 
     /// Makes the store as small as the store can.
     fn compact(&mut self) -> Answer<Compacted>;
 
-    /// Of one full write buffer, if the store has such.
+    /// The size of one full write buffer, if the store has write buffers.
     fn write_buffer_bytes(&self) -> Option<u64>;
 
-    /// Since it was opened, as far as the store tells.
+    /// Counters since the opening, as far as the store has them.
     fn counts(&self) -> Counts;
 
-    /// What it was told to use and does not have here. `_has_read_together`: it has just read from the
-    /// device for keys that were asked for together.
+    /// Requested features that the store does not have here. `_has_read_together`: the store has just read
+    /// from the device for the keys of a multi-get.
     fn lacks(&self, _has_read_together: bool) -> Vec<String> {
         Vec::new()
     }
@@ -103,74 +102,75 @@ pub(super) trait Engine: Sync {
     fn close(self: Box<Self>) -> Answer<()>;
 }
 
-/// One thread's way to ask.
+/// One thread's access to a store.
 pub(super) trait Reader {
-    /// Copies what is found into `value`.
+    /// Copies the found value into `value`.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Answer<Found>;
 
-    /// Asks for all keys together, if the store has a way to, and one after the other if not.
+    /// Gets all keys together if the store has a multi-get, otherwise one after the other.
     fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()>;
 
-    /// Asks for keys without waiting for any, so many in flight at any time; only of stores with futures.
+    /// Keeps `depth` gets in flight and waits for no single one; only for stores with futures.
     fn in_flight(&mut self, executor: Executor, depth: u64, asker: &mut dyn Asker) -> Answer<()> {
         let (_, _) = (depth, asker);
         Err(format!("the store has no futures for {executor:?}"))
     }
 
-    /// Up to `items_max` items from `from` on, which is no shorter than a key; `None` if nobody was asked.
+    /// Scans up to `items_max` items from `from` on, which is no shorter than a key; `None` if no store was
+    /// asked.
     fn scan(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>>;
 
-    /// The same through the iterator of owned pairs, where the store has one beside what `scan` uses.
+    /// The same through the iterator of owned pairs, if the store has one beside that of `scan`.
     fn scan_owned(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>>;
 
-    /// Everything in order.
+    /// Scans everything in order.
     fn all(&mut self, look: &mut Look<'_>) -> Answer<Option<u64>>;
 }
 
-/// Who polls futures.
+/// The executor that polls futures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Executor {
     /// The store's own.
     BlockOn,
-    /// Tokio's, of one thread.
+    /// Tokio's single-threaded executor.
     Tokio,
 }
 
-/// A get that is in flight: of which item, since when.
+/// A get in flight: the number of its item, and its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) number: u64,
     pub(super) started: Instant,
 }
 
-/// Who has keys to ask for.
+/// The source of keys for gets in flight, and the receiver of their answers.
 pub(super) trait Asker {
-    /// The next, its key put into the buffer; `None` once it is enough.
+    /// The next get, with its key in the buffer; `None` once there are enough.
     fn next(&mut self, key: &mut Vec<u8>) -> Option<Asked>;
 
-    /// What one came to.
+    /// Takes the answer of a get.
     fn answer(&mut self, asked: Asked, found: Found, value: &[u8]);
 }
 
-/// Where a compacted store is.
+/// The place of a compacted store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Compacted {
     InPlace,
-    /// The store only makes a smaller copy.
+    /// The store can only write a smaller copy.
     Copy(PathBuf),
     No,
 }
 
-/// What a store counts.
+/// Counters of a store.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counts {
     pub(super) log_bytes: Option<u64>,
     /// Bytes written to everything but the log.
     pub(super) table_bytes: Option<u64>,
-    /// Requests of reads that reached the device, and their bytes.
+    /// Read requests that reached the device, and their bytes.
     pub(super) reads: Option<(u64, u64)>,
     pub(super) delayed_ns: Option<u64>,
-    /// What its write buffers hold now.
+    /// Bytes in its write buffers now.
     pub(super) buffered_bytes: Option<u64>,
 }
 
@@ -179,31 +179,31 @@ pub(super) struct Counts {
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) label: &'static str,
-    /// Its row of `faults`, which knows its files; empty for `null`.
+    /// Its row of `faults`, which knows the classes of its files; empty for `null`.
     pub(super) peer: &'static str,
     /// How it is tuned; `M` is the total of memory.
     pub(super) settings: &'static str,
-    /// What its table files are, by their path in its directory: the class that its faults are counted by.
+    /// The class of its table files, as its row of `faults` has it.
     pub(super) tables: &'static str,
     /// Puts of a load that are committed together.
     pub(super) batch: u64,
     /// Whether its cache, or a part of it, is the page cache of the kernel.
     pub(super) uses_page_cache: bool,
-    /// What it may have beside the total where it is held to that: the program itself among it.
+    /// Memory allowed beside the total where the store is held to that, with the program itself.
     pub(super) beside_bytes: u64,
-    /// Whether its keys have an order; rows that need one are left out otherwise.
+    /// Whether its keys have an order; otherwise rows that need one are left out.
     pub(super) has_order: bool,
     pub(super) has_owned_iterator: bool,
     pub(super) has_futures: bool,
     pub(super) open: fn(&Path, &Settings) -> Answer<Box<dyn Engine>>,
-    /// Of stores that have keyspaces and are measured with many.
+    /// For stores that have keyspaces and are measured with many.
     pub(super) open_keyspaces: Option<OpenKeyspaces>,
-    /// Of stores that drop groups of items.
+    /// For stores that drop groups of items.
     pub(super) open_partitions: Option<OpenPartitions>,
 }
 
 impl Contender {
-    /// What `faults` knows of it; nothing of `null`.
+    /// Its row of `faults`; none for `null`.
     pub(super) fn peer(&self) -> Option<Peer> {
         peer(self.peer).ok()
     }
@@ -232,11 +232,11 @@ pub(super) fn contender(name: &str) -> Answer<Contender> {
     found.ok_or_else(|| format!("no store is named {name}; this build has {}", names.join(", ")))
 }
 
-/// Changes that go in together, in one buffer.
+/// Changes of one batch, in one buffer.
 #[derive(Default, Debug)]
 pub(super) struct Changes {
     bytes: Vec<u8>,
-    /// Of each: where its key ends, and where its value does, if it is a put.
+    /// For each change: the end of its key, and the end of its value if it is a put.
     ends: Vec<(usize, Option<usize>)>,
 }
 
@@ -262,7 +262,7 @@ impl Changes {
         self.ends.clear();
     }
 
-    /// Keys, with values where they are puts.
+    /// Keys, with values if they are puts.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let mut start = 0;
         self.ends.iter().map(move |&(key_end, value_end)| {
@@ -273,11 +273,11 @@ impl Changes {
     }
 }
 
-/// Answers to keys that were asked for together, in one buffer.
+/// Answers of a multi-get, in one buffer.
 #[derive(Default, Debug)]
 pub(super) struct Values {
     bytes: Vec<u8>,
-    /// Of each key, in their order: what was found, and where it is.
+    /// For each key, in order: the outcome, and the place of the value.
     places: Vec<(Found, Range<usize>)>,
 }
 
@@ -296,7 +296,7 @@ impl Values {
         self.places.push((Found::Unasked, 0..0));
     }
 
-    /// So many answers, to be set in any order: nothing until then.
+    /// Makes room for `count` answers, to be set in any order; `Found::Nothing` until then.
     pub(super) fn resize(&mut self, count: usize) {
         self.places.resize(count, (Found::Nothing, 0..0));
     }
@@ -325,7 +325,7 @@ impl Values {
 mod tests {
     use super::*;
 
-    /// Changes and answers come out as they went in, empty values and deletions among them.
+    /// Changes and answers come out as they went in, also empty values and deletions.
     #[test]
     fn buffers_keep_what_they_are_given() {
         let mut changes = Changes::default();
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(all, expected);
     }
 
-    /// No two stores have one name, and each but `null` is one whose files `faults` knows.
+    /// No two stores share a name, and `faults` knows the files of each but `null`.
     #[test]
     fn stores_are_told_apart() {
         let mut names: Vec<&str> = contenders().iter().map(|one| one.name).collect();

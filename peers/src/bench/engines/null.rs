@@ -1,4 +1,4 @@
-//! No store: what the driver itself costs.
+//! No store: the cost of the driver itself.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub(super) const CONTENDER: Contender = Contender {
     name: "null",
     label: "null",
     peer: "",
-    settings: "nobody is asked; keys, values, clock and counting remain",
+    settings: "no store is asked; keys, values, clock and counting remain",
     tables: "",
     batch: 1,
     uses_page_cache: false,
@@ -30,7 +30,7 @@ struct Null {
     value_bytes: usize,
 }
 
-/// Answers nothing but scans, with items that are made once: what looking at them costs is the driver's too.
+/// Answers only scans, with items that are made once: the driver also pays for looking at items.
 struct NullReader {
     items: Vec<(Vec<u8>, Vec<u8>)>,
 }

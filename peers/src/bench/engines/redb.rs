@@ -1,4 +1,4 @@
-//! redb: one file, a copy-on-write tree with a cache of its own over the page cache.
+//! redb: one file, a copy-on-write tree with a cache of its own above the page cache.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,10 @@ pub(super) const CONTENDER: Contender = Contender {
     label: "redb",
     peer: "redb",
     settings: "a cache of M; loads, overwrites, deletes and the writer of readwhilewriting in batches \
-               of 1,000; synced puts, YCSB A to F and mixgraph one a transaction; `Durability::None` \
-               but for synced rows, and a durable commit every 100,000 changes, without which its file \
-               grows; one read transaction for all requests where nobody writes. The page cache comes \
-               beside M",
+               of 1,000; synced puts, YCSB A to F and mixgraph one per transaction; `Durability::None` \
+               except in synced rows, and a durable commit every 100,000 changes, without which the \
+               file grows; one read transaction for all requests of a row without writers. The page cache \
+               comes on top of M",
     tables: "the file",
     batch: 1000,
     uses_page_cache: true,
@@ -37,13 +37,13 @@ const ITEMS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("items");
 
 type Items = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// Pages that commits without durability free are not used again before one that has it.
+/// Pages freed by commits without durability are reused only after a durable commit.
 const CHANGES_TO_DURABLE: u64 = 100_000;
 
 struct Redb {
     db: Database,
     until: Until,
-    /// Changes since a durable commit.
+    /// Changes since the last durable commit.
     changes: AtomicU64,
 }
 
@@ -130,7 +130,7 @@ impl Engine for Redb {
 
 struct RedbReader<'a> {
     redb: &'a Redb,
-    /// Kept where nobody writes.
+    /// Kept for all requests of a row without writers.
     held: Option<Items>,
 }
 

@@ -1,4 +1,4 @@
-//! RocksDB: one total of memory through a cache that write buffers are charged to, and direct I/O.
+//! RocksDB: one total of memory, a cache that write buffers are charged to, and direct I/O.
 
 use std::path::Path;
 
@@ -20,12 +20,12 @@ pub(super) const CONTENDER: Contender = Contender {
     name: "rocksdb",
     label: "RocksDB",
     peer: "rocksdb",
-    settings: "HyperClockCache of M, which a WriteBufferManager charges its buffers to; four of M / 8 \
-               (at most 128 MiB); index and filters in the cache, pinned; Bloom filters of 10 bits; a \
-               hash index in data blocks; direct reads, flushes and compactions; io_uring for multi-get \
-               and full scans; background jobs = cores; levels sized to the buffers; no compression. \
-               Of many column families the blocks of write buffers are smaller, so that a quarter of the \
-               total holds one of each; 16,000 open files where four of each are more",
+    settings: "a HyperClockCache of M, to which a WriteBufferManager charges the write buffers, four of \
+               M / 8 (at most 128 MiB); index and filters in the cache, pinned; Bloom filters of 10 bits; \
+               a hash index in data blocks; direct reads, flushes and compactions; io_uring for multi-get \
+               and full scans; background jobs = cores; levels sized to the write buffers; no compression. \
+               With many column families the arena blocks are smaller: a quarter of the write buffers' \
+               total holds one per family; 16,000 open files where four per family are more",
     tables: "table",
     batch: 1,
     uses_page_cache: false,
@@ -40,16 +40,16 @@ pub(super) const CONTENDER: Contender = Contender {
 
 const COLUMN_FAMILY: &str = "default";
 
-/// Of write buffers, four of which may be full.
+/// Bounds of a write buffer's size; four buffers may be full.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=128 << 20;
 
-/// Blocks of a write buffer that the buffers of all column families may fill within their total.
+/// Arena blocks of each column family that fit in the total of the write buffers.
 const ARENA_BLOCKS: u64 = 4;
 
-/// RocksDB's own size of a block, and the least that it accepts.
+/// Bounds of an arena block's size: the least that RocksDB accepts, and its default.
 const ARENA_BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 20;
 
-/// Ahead of a scan of everything; RocksDB reads ahead 256 KiB at most by itself.
+/// Read-ahead of a full scan; by itself RocksDB reads ahead 256 KiB at most.
 const SCAN_AHEAD_BYTES: usize = 2 << 20;
 
 struct Rocks {
@@ -75,7 +75,7 @@ pub(super) fn buffer_bytes(settings: &Settings) -> u64 {
     (settings.memory_bytes / 8).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end())
 }
 
-/// Blocks of write buffers, of a store with so many column families.
+/// The arena block size of a store with so many column families.
 pub(super) fn arena_block_bytes(settings: &Settings, families: u64) -> usize {
     let block = 4 * buffer_bytes(settings) / ARENA_BLOCKS / families.max(1);
     let block = block.clamp(*ARENA_BLOCK_BYTES.start(), *ARENA_BLOCK_BYTES.end());
@@ -126,8 +126,8 @@ fn cores() -> i32 {
     std::thread::available_parallelism().ok().and_then(|cores| i32::try_from(cores.get()).ok()).unwrap_or(2)
 }
 
-/// The number of gigabytes that stands between two words of RocksDB's statistics; they are always counted,
-/// and told to a hundredth.
+/// The number of gigabytes between two words of RocksDB's statistics. RocksDB always counts them, and prints
+/// them to a hundredth.
 fn gigabytes(text: &str, before: &str, after: &str) -> Option<u64> {
     let (_, rest) = text.split_once(before)?;
     let (number, _) = rest.split_once(after)?;
@@ -200,7 +200,7 @@ impl Engine for Rocks {
 
 struct RocksReader<'a> {
     rocks: &'a Rocks,
-    /// Kept where nobody writes.
+    /// Kept for all requests of a row without writers.
     iterator: Option<DBRawIterator<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! Trine: a total of memory, and nothing else.
+//! Trine with a total of memory and no other setting.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) const CONTENDER: Contender = Contender {
     name: "trine",
     label: "Trine",
     peer: "trine",
-    settings: "`memory_bytes` M and nothing else; tables past the page cache",
+    settings: "`memory_bytes` M, no other setting; tables bypass the page cache",
     tables: "table",
     batch: 1,
     uses_page_cache: false,
@@ -28,7 +28,7 @@ pub(super) const CONTENDER: Contender = Contender {
     open_partitions: Some(partitions::trine::open),
 };
 
-/// Write buffers there may be at once, of which "write buffers" tells the sum.
+/// The most write buffers at once; the role "write buffers" has the sum of their sizes.
 const WRITE_BUFFERS: u64 = 3;
 
 pub(super) fn settle(db: &Db) -> Answer<()> {
@@ -138,7 +138,7 @@ impl Engine for Trine {
 
 struct TrineReader<'a> {
     items: &'a Keyspace<Ordered>,
-    /// Kept where nobody writes.
+    /// Kept for all requests of a row without writers.
     cursor: Option<Cursor>,
 }
 
@@ -160,7 +160,7 @@ fn answer(asker: &mut dyn Asker, asked: Asked, found: trine::Result<Option<trine
     Ok(())
 }
 
-/// Asks a keyspace of any kind, so many gets in flight.
+/// Keeps `depth` gets in flight, in a keyspace of any kind.
 pub(super) fn in_flight<K>(
     items: &Keyspace<K>,
     executor: Executor,
@@ -184,7 +184,7 @@ async fn asked<K>(items: &Keyspace<K>, depth: usize, asker: &mut dyn Asker) -> A
         Some(async move { (asked, get.await) })
     };
     if depth == 1 {
-        // One after another needs no set of futures, which has a cost of its own.
+        // One get after another needs no set of futures, which has a cost of its own.
         while let Some(get) = next(asker) {
             let (asked, found) = get.await;
             answer(asker, asked, found)?;

@@ -1,4 +1,4 @@
-//! Trine with its items in a hashed keyspace: loads and gets, beside the ordered one.
+//! Trine with its items in a hashed keyspace: loads and gets, beside the ordered keyspace.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) const CONTENDER: Contender = Contender {
     name: "trine-hashed",
     label: "Trine, hashed",
     peer: "trine",
-    settings: "a hashed keyspace; else as Trine",
+    settings: "a hashed keyspace; otherwise as Trine",
     tables: "table",
     batch: 1,
     uses_page_cache: false,
@@ -82,7 +82,7 @@ struct HashedReader<'a> {
     items: &'a Keyspace<Hashed>,
 }
 
-/// Rows of scans leave stores without an order out.
+/// Refuses a scan: rows of scans leave out stores without an order.
 fn unordered<T>() -> Answer<T> {
     Err("a hashed keyspace has no order to scan in".to_owned())
 }

@@ -1,4 +1,4 @@
-//! WiredTiger: a B-tree with a cache of its own over the page cache, and a log.
+//! WiredTiger: a B-tree with a log, and with a cache of its own above the page cache.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +15,11 @@ pub(super) const CONTENDER: Contender = Contender {
     peer: "wiredtiger",
     settings: "`cache_size` of M; a table of `type=file`, keys and values of format `u`, pages of the \
                default sizes, no compression; the log on, `transaction_sync` with `method=none`, which \
-               writes each commit to the system, and with `method=fsync` for synced rows; a checkpoint \
-               every 60 s or 2 GB of log, as MongoDB has it; snapshot isolation; `statistics=(fast)`; a \
-               session for each thread, and one transaction for all requests where nobody writes. The \
-               page cache comes beside M, as does what its cache takes of the allocator beyond M; where \
-               it is held to a total it has 192 MiB beside M",
+               writes each commit to the system, and with `method=fsync` in synced rows; a checkpoint \
+               every 60 s or 2 GB of log, as in MongoDB; snapshot isolation; `statistics=(fast)`; a \
+               session per thread, and one transaction for all requests of a row without writers. The \
+               page cache and the allocator's overhead of the cache come on top of M; under a limit of \
+               total memory it has 192 MiB on top of M",
     tables: "table",
     batch: 1,
     uses_page_cache: true,
@@ -34,7 +34,7 @@ pub(super) const CONTENDER: Contender = Contender {
 
 struct WiredTiger {
     connection: Arc<Connection>,
-    /// Of writers, while they write nothing.
+    /// Sessions of writers, while they write nothing.
     idle: Mutex<Vec<Session>>,
 }
 
@@ -55,7 +55,7 @@ fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
 }
 
 impl WiredTiger {
-    /// Asks by a session that no other thread has meanwhile.
+    /// Calls `ask` with a session that no other thread uses meanwhile.
     fn with<R>(&self, ask: impl FnOnce(&mut Session) -> Answer<R>) -> Answer<R> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let one = idle().pop();
@@ -121,7 +121,7 @@ struct WiredTigerReader {
 }
 
 impl WiredTigerReader {
-    /// Lends items from where the cursor is, if it is anywhere.
+    /// Gives items to `look` from the cursor on, if the cursor is at an item.
     fn walk(&mut self, mut is_there: bool, items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
         let mut count = 0;
         while is_there && count < items_max {
@@ -141,7 +141,7 @@ impl Reader for WiredTigerReader {
         let found = self.session.get(key).map_err(told)?;
         value.extend_from_slice(found.unwrap_or_default());
         let found = if found.is_some() { Found::Value } else { Found::Nothing };
-        // A cursor that stays where it is would keep the page and the state of the store that it reads.
+        // A cursor that keeps its position keeps the page, and the state of the store that it reads.
         self.session.reset().map_err(told)?;
         Ok(found)
     }
@@ -173,7 +173,7 @@ mod tests {
     use super::super::Regime;
     use super::*;
 
-    /// Bytes written are counted: to the log with each commit, to the table when it is settled.
+    /// Written bytes are counted: to the log at each commit, to the table when it is settled.
     #[test]
     fn writes_are_counted() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -10,7 +10,7 @@ use super::super::{Counts, Found, Settings};
 use super::{Handles, Keyspaces, count, name};
 use crate::engines::{Answer, told};
 
-/// Files of a column family that level 0 may have, and open files allowed where all cannot be open.
+/// Files of a column family that level 0 may have, and the open files allowed if not all can be open.
 const FILES_EACH: u64 = 4;
 const OPEN_FILES: i32 = 16_000;
 
@@ -64,7 +64,7 @@ impl Keyspaces for Rocks {
     }
 
     fn settle(&self) -> Answer<Duration> {
-        // All are asked before any is waited for, so that flushes run side by side.
+        // All flushes are started before one is waited for, so that they run in parallel.
         let mut flush = FlushOptions::default();
         flush.set_wait(false);
         for family in self.all()? {
@@ -75,7 +75,7 @@ impl Keyspaces for Rocks {
     }
 
     fn counts(&self) -> Counts {
-        // Others are of the default column family alone.
+        // The other counters are of the default column family alone.
         Counts { log_bytes: counts(&self.db).log_bytes, ..Counts::default() }
     }
 

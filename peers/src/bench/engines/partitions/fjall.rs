@@ -1,4 +1,4 @@
-//! Keyspaces of fjall, one a partition.
+//! Keyspaces of fjall, one per partition.
 
 use std::collections::HashMap;
 use std::path::Path;

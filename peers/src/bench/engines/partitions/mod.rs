@@ -1,8 +1,8 @@
-//! Stores whose items are in groups that are dropped whole, each in the ways that the store has.
+//! Stores whose items are in groups that are dropped as a whole, in each way that the store has.
 //!
-//! 1. Partitions are numbered. In a store with one order of keys, an item's key begins with the number of
-//!    its partition, 8 bytes big-endian.
-//! 2. A drop returns when it survives a power cut; other writes are not synced.
+//! 1. Partitions are numbered. In a store with one order of keys, an item's key begins with the number of its
+//!    partition, 8 bytes big-endian.
+//! 2. A drop returns once it survives a power cut; other writes are not synced.
 //! 3. Puts, gets and drops may come from several threads.
 
 pub(super) mod fjall;
@@ -28,13 +28,13 @@ pub(in super::super) enum DropBy {
     Keys,
 }
 
-/// Opens a store with partitions 0 to `count` - 1; `None` if the store has no such way.
+/// Opens a store with partitions 0 to `count` - 1; `None` if the store cannot drop them in this way.
 pub(in super::super) type OpenPartitions =
     fn(&Path, &Settings, DropBy, count: u64) -> Answer<Option<Box<dyn Partitions>>>;
 
 /// An open store and its partitions.
 pub(in super::super) trait Partitions: Sync {
-    /// Makes a partition that the opening did not make; nothing where a put does.
+    /// Makes a partition that the opening did not make; does nothing if a put makes it.
     fn make(&self, partition: u64) -> Answer<()>;
 
     fn put(&self, partition: u64, key: &[u8], value: &[u8]) -> Answer<()>;
@@ -42,7 +42,7 @@ pub(in super::super) trait Partitions: Sync {
     /// Copies the value into `value`.
     fn get(&self, partition: u64, key: &[u8], value: &mut Vec<u8>) -> Answer<Found>;
 
-    /// Up to `items_max` items of a partition from a key on.
+    /// Scans up to `items_max` items of a partition, from a key on.
     fn scan(&self, partition: u64, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<u64>;
 
     fn drop_partition(&self, partition: u64) -> Answer<()>;
@@ -52,7 +52,7 @@ pub(in super::super) trait Partitions: Sync {
 
     fn counts(&self) -> Counts;
 
-    /// Memory of everything but the cache, if the store tells it.
+    /// Memory of everything but the cache, if the store reports it.
     fn memory_bytes(&self) -> Option<u64>;
 
     fn close(self: Box<Self>) -> Answer<()>;
@@ -69,7 +69,7 @@ fn prefixed(partition: u64, key: &[u8]) -> Vec<u8> {
     [&prefix(partition), key].concat()
 }
 
-/// The partitions of a store in place of keyspaces, for the rows that both have.
+/// The partitions of a store in the role of keyspaces, for the rows that both have.
 pub(in super::super) struct AsKeyspaces {
     store: Box<dyn Partitions>,
     count: u64,

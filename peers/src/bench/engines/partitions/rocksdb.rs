@@ -1,5 +1,5 @@
-//! Column families of RocksDB, one a partition; and one column family of all items, whose partitions go by
-//! DeleteRange or key by key.
+//! Column families of RocksDB, one per partition; or one column family of all items, whose partitions are
+//! deleted by DeleteRange or key by key.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::super::{Counts, Found, Look, Settings};
 use super::{DropBy, PREFIX_BYTES, Partitions, prefix, prefixed};
 use crate::engines::{Answer, Until, told};
 
-/// Deletions of one batch.
+/// Deletions per batch.
 const BATCH_KEYS: usize = 1000;
 
 const ALL_ITEMS: &str = "default";
@@ -26,7 +26,7 @@ struct Rocks {
     writes: WriteOptions,
     synced: WriteOptions,
     by: DropBy,
-    /// Partitions that have a column family.
+    /// Partitions with a column family.
     families: Mutex<BTreeSet<u64>>,
 }
 

@@ -9,7 +9,7 @@ use super::super::{Counts, Found, Look, Settings};
 use super::{DropBy, PREFIX_BYTES, Partitions, prefix, prefixed};
 use crate::engines::{Answer, told};
 
-/// Deletions of one batch.
+/// Deletions per batch.
 const BATCH_KEYS: usize = 1000;
 
 struct Trine {
