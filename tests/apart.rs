@@ -103,7 +103,7 @@ impl<'w> Reads<'w> {
 /// A scan finds all items and reads each block once, whether the worker is always ahead, sometimes ahead, or
 /// runs only while the scan waits for it. A worker that is always ahead reads nearly all blocks.
 #[test]
-fn a_worker_reads_what_a_scan_will_want() {
+fn a_worker_reads_the_blocks_of_a_scan() {
     let (world, mut rng) = (World::new(1), Rng::new(1));
     for (next, expected) in ways(made(&world, 1)) {
         for turns_one_in in [1, 1000, usize::MAX] {
@@ -129,7 +129,7 @@ fn a_worker_reads_what_a_scan_will_want() {
 /// If a read of the worker fails, the scan reads the block again when it gets there and returns no error. If
 /// a read of many blocks fails once, the worker itself repeats it.
 #[test]
-fn what_the_worker_cannot_read_is_nobodys_error() {
+fn failed_reads_of_the_worker_cause_no_error() {
     let world = World::new(2);
     for (next, expected) in ways(made(&world, 2)) {
         for repeat in [Repeat::Once, Repeat::Always] {

@@ -175,7 +175,7 @@ pub(super) async fn agrees(items: Keyspace<Ordered>, seed: u64) {
 
 /// Futures find the same as blocking calls, in every executor and with every read method.
 #[test]
-fn futures_find_what_calls_find() {
+fn futures_find_the_values_of_calls() {
     for (seed, io) in ["ring", "pool", "pread", "ring_poll"].into_iter().enumerate() {
         let scratch = Scratch::new();
         let (db, items) = cold_on_files(&scratch, io, &[]);
@@ -194,7 +194,7 @@ fn futures_find_what_calls_find() {
 
 /// The same holds in the simulator, where reads end in any order, at any time and in any reader.
 #[test]
-fn futures_find_what_calls_find_in_a_world() {
+fn futures_find_the_values_of_calls_in_a_world() {
     for seed in 0..12 {
         let world = World::new(seed);
         let (_db, items) = cold(&world, &[("reads_in_flight", 1 + seed % 3 * 20)]);
@@ -260,7 +260,7 @@ fn one_read_for_all_under_one_wait() {
 
 /// A callback that gets a value may itself read, also a block that its own get was reading.
 #[test]
-fn who_takes_a_value_may_read() {
+fn callbacks_that_get_a_value_may_read() {
     let world = World::new(9);
     let (_db, items) = cold(&world, &[("search", 3)]);
     let keys: Vec<_> = (0..64).map(|number| key(number * 300)).collect();

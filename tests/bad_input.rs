@@ -8,7 +8,7 @@ use trine::{Access, Create, Db, Durability, Error, Keyspace, Ordered};
 
 use super::child;
 use super::support::{
-    Files, Model, Scratch, contents, files, files_but_lock, header, reader, refused, says_what_to_do,
+    Files, Model, Scratch, checked_message, contents, files, files_but_lock, header, reader, refused,
     seal_header, small, write_files,
 };
 
@@ -45,14 +45,14 @@ fn assert_holds(data: &Path, model: &Model) {
 }
 
 fn too_large(result: trine::Result<()>) -> (&'static str, u64, u64) {
-    match result.map_err(says_what_to_do) {
+    match result.map_err(checked_message) {
         Err(Error::TooLarge { what, limit, given, .. }) => (what, limit, given),
         other => panic!("not refused for its size: {other:?}"),
     }
 }
 
 fn faults(result: trine::Result<impl Sized>) -> Vec<String> {
-    match result.map(|_| ()).map_err(says_what_to_do) {
+    match result.map(|_| ()).map_err(checked_message) {
         Err(Error::Invalid { faults, .. }) => faults,
         other => panic!("not invalid: {other:?}"),
     }
@@ -186,7 +186,7 @@ fn settings_are_checked_on_reopen() {
     let wrong = db.ordered("users").set("size_ratio", 1).set("level0_runs", 99).set("path_bits", 3).open();
     assert_eq!(faults(wrong).len(), 3);
     let changed = db.ordered("users").set("size_ratio", 10).open();
-    assert!(matches!(changed.map_err(says_what_to_do), Err(Error::ReadOnly)));
+    assert!(matches!(changed.map_err(checked_message), Err(Error::ReadOnly)));
     drop(db);
     assert!(files_but_lock(&scratch.data()) == before, "a refused opening changed a file");
 
@@ -214,7 +214,7 @@ fn names_of_keyspaces_are_checked() {
     db.ordered(&"n".repeat(255)).open().expect("the longest name");
     db.ordered("../schlüssel\n").open().expect("names are text, not paths");
     assert_eq!(db.keyspaces().len(), 2);
-    let missing = db.keyspace("users").map(|_| ()).map_err(says_what_to_do);
+    let missing = db.keyspace("users").map(|_| ()).map_err(checked_message);
     assert!(matches!(missing, Err(Error::NoKeyspace { .. })));
     assert!(matches!(db.drop_keyspace("users"), Err(Error::NoKeyspace { .. })));
 
@@ -222,7 +222,7 @@ fn names_of_keyspaces_are_checked() {
     old.put(b"a", b"1").expect("a write");
     db.drop_keyspace("old").expect("a drop");
     for result in [old.put(b"a", b"2"), old.get(b"a").map(|_| ()), old.delete(b"a")] {
-        assert!(matches!(result.map_err(says_what_to_do), Err(Error::Dropped { .. })));
+        assert!(matches!(result.map_err(checked_message), Err(Error::Dropped { .. })));
     }
     assert!(db.ordered("old").open().expect("a new one").get(b"a").expect("a read").is_none());
     db.close().expect("closes");
@@ -353,7 +353,7 @@ fn foreign_files_in_a_store_are_left_alone() {
 }
 
 /// Runs `work` as a user without rights; on this thread if the process is not root.
-fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if !rustix::process::geteuid().is_root() {
         return work();
     }
@@ -377,7 +377,7 @@ fn permission_is_asked_for() {
     let scratch = Scratch::new();
     let data = scratch.data();
     set_mode(scratch.root(), 0o555);
-    let error = as_nobody(|| refused(small(&data)));
+    let error = unprivileged(|| refused(small(&data)));
     assert!(matches!(error, Error::Permission { .. }), "{error:?}");
     set_mode(scratch.root(), 0o755);
     assert!(!data.exists());
@@ -386,15 +386,15 @@ fn permission_is_asked_for() {
     let whole = files(&data);
     set_mode(&data, 0o000);
     for builder in [small(&data), reader(&data)] {
-        let error = as_nobody(|| refused(builder));
+        let error = unprivileged(|| refused(builder));
         assert!(matches!(error, Error::Permission { .. }), "{error:?}");
     }
     // The store may be read but not written.
     set_mode(&data, 0o555);
     whole.keys().for_each(|name| set_mode(&data.join(name), 0o444));
-    let error = as_nobody(|| refused(small(&data)));
+    let error = unprivileged(|| refused(small(&data)));
     assert!(matches!(error, Error::Permission { .. }), "{error:?}");
-    let read = as_nobody(|| {
+    let read = unprivileged(|| {
         let db = reader(&data).open().expect("it may be read");
         let read = contents(&db.ordered("users").open().expect("there"));
         db.close().expect("closes");
@@ -405,7 +405,7 @@ fn permission_is_asked_for() {
     for kind in ["STORE", "manifest", "log", "table"] {
         let name = needed(&whole, kind);
         set_mode(&data.join(name), 0o000);
-        match as_nobody(|| refused(reader(&data))) {
+        match unprivileged(|| refused(reader(&data))) {
             Error::Permission { file, .. } => assert_eq!(file, name),
             other => panic!("{other:?}"),
         }
@@ -478,11 +478,11 @@ fn writes_where_none_are_taken() {
     let db = Db::builder(scratch.data()).access(Access::ReadOnly).open().expect("opens");
     let users = db.ordered("users").open().expect("there");
     for result in writes(&db, &users) {
-        assert!(matches!(result.map_err(says_what_to_do), Err(Error::ReadOnly)));
+        assert!(matches!(result.map_err(checked_message), Err(Error::ReadOnly)));
     }
     assert!(matches!(db.drop_keyspace("users"), Err(Error::ReadOnly)));
     let none = db.ordered("others").open().map(|_| ());
-    assert!(matches!(none.map_err(says_what_to_do), Err(Error::NoKeyspace { .. })));
+    assert!(matches!(none.map_err(checked_message), Err(Error::NoKeyspace { .. })));
     assert_eq!(contents(&users), model);
     db.close().expect("closes");
     assert!(files(&scratch.data()) == before, "a reader changed a file");
@@ -491,7 +491,7 @@ fn writes_where_none_are_taken() {
     let users = db.ordered("users").open().expect("there");
     db.clone().close().expect("closes");
     for result in writes(&db, &users) {
-        assert!(matches!(result.map_err(says_what_to_do), Err(Error::Closed)));
+        assert!(matches!(result.map_err(checked_message), Err(Error::Closed)));
     }
     assert!(matches!(users.get(b"a"), Err(Error::Closed)));
     assert!(matches!(users.iter().next(), Some(Err(Error::Closed))));
@@ -502,7 +502,7 @@ fn writes_where_none_are_taken() {
 /// Debug output of handles names their store and keyspace. Negative settings are refused by name, and so is
 /// an existing store where a new one is demanded.
 #[test]
-fn handles_and_openers_say_what_they_mean() {
+fn handles_and_openers_name_their_objects() {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).create(trine::Create::New).open().expect("a new store");
     let users = db.ordered("users").set("compression", false).open().expect("a new keyspace");

@@ -352,7 +352,7 @@ proptest! {
 /// Invalid rules, rules other than the stored one, names that no key has, and unsupported operations are
 /// refused.
 #[test]
-fn what_is_no_partitioning_is_refused() {
+fn invalid_partitionings_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let db = Db::open(dir.path().join("data")).expect("opens");
     let open = |rule: Partitioning<trine::ByKey>| db.ordered("divided").partition_by(rule).open();

@@ -337,7 +337,7 @@ fn crashes_amid_edits_behind_first_writes() {
 }
 
 /// Partitions made in the log exist after each reopen, though no edit was written. Verify and salvage know
-/// them too. Once they are dropped, no log record makes them again.
+/// them too. Once they are dropped, no log record makes them again, in an opening or in a salvage.
 #[test]
 fn partitions_in_logs_outlive_openings() {
     let mut world = World::new(21);
@@ -372,6 +372,11 @@ fn partitions_in_logs_outlive_openings() {
     drop(db);
     world = world.crash(Crash::Power, 5);
     map.retain(|key, _| key.starts_with('c'));
+    let target = World::new(23);
+    let salvaged = world.salvage(&target).unwrap();
+    assert_eq!(salvaged.doubtful.len(), 0, "{salvaged:?}");
+    let copy = found(&open(&target).unwrap(), &all);
+    assert_eq!((&copy.map, &copy.names), (&map, &["c"].into()));
     let left = found(&open(&world).unwrap(), &all);
     assert_eq!((left.map, left.names), (map, ["c"].into()));
 }

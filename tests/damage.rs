@@ -21,7 +21,7 @@ use trine::inspect::{self, AtRisk, Doubtful, Finding, Report, Salvaged};
 use trine::{Builder, Db, Error, Keyspace, Ordered, Value};
 
 use super::support::{
-    Files, Model, Scratch, contents, files_but_lock, reader, says_what_to_do, small, write_files,
+    Files, Model, Scratch, checked_message, contents, files_but_lock, reader, small, write_files,
 };
 
 const NAMES: [&str; 2] = ["left", "right"];
@@ -171,7 +171,7 @@ enum Outcome {
 
 /// Asserts that the error names the damaged file, with an offset in it or just past its end.
 fn names_the_damage(error: Error, damaged: &str, whole: &Whole) {
-    match says_what_to_do(error) {
+    match checked_message(error) {
         Error::Corrupt(at) => {
             assert_eq!(at.file, damaged, "{at:?}");
             let longest = whole.files.values().map(Vec::len).max().expect("files") + 4096;
@@ -295,7 +295,7 @@ fn is_told(report: &Report, (outcome, db): (Outcome, Option<Db>), damaged: &str,
 /// A salvaged store holds every item except those that `verify` names as at risk. Of these it holds only
 /// earlier values.
 #[test]
-fn what_is_undamaged_is_salvaged() {
+fn undamaged_items_are_salvaged() {
     let whole = Whole::make();
     let scratch = Scratch::new();
     let data = scratch.data();
@@ -358,7 +358,7 @@ fn lost(salvaged: &Salvaged, path: &Path, whole: &Whole, (damaged, damage): (&st
 
 /// Dumps of undamaged files show every kind of part, no damage, and all items.
 #[test]
-fn dumps_show_what_is_there() {
+fn dumps_show_every_part_and_item() {
     let whole = Whole::make();
     let scratch = Scratch::new();
     whole.write(&scratch.data());

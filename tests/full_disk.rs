@@ -6,7 +6,7 @@ use std::path::Path;
 use trine::{Db, Durability, Error, Keyspace, Ordered};
 
 use super::child;
-use super::support::{Scratch, refused, says_what_to_do, small};
+use super::support::{Scratch, checked_message, refused, small};
 
 /// Puts numbered items until 200 puts in a row are refused, so that space freed by background work is used
 /// too. Returns the number of acknowledged puts.
@@ -20,7 +20,7 @@ fn fill(db: &Db, users: &Keyspace<Ordered>, value: &[u8]) -> u32 {
             batch.put(users, count.to_be_bytes(), value).expect("a small item");
             batch.commit_with(Durability::Sync)
         };
-        match written.map_err(says_what_to_do) {
+        match written.map_err(checked_message) {
             Ok(()) => (count, refused) = (count + 1, 0),
             Err(Error::Full { .. }) => refused += 1,
             Err(error) => panic!("not full: {error}"),

@@ -166,7 +166,7 @@ proptest! {
 
 /// Opening a keyspace as the other kind, keys that are too long, and ordered reads are refused.
 #[test]
-fn what_hashed_keyspaces_have_not_is_refused() {
+fn unsupported_calls_of_hashed_keyspaces_are_refused() {
     let world = World::new(1);
     let db = world.builder().open().unwrap();
     let hashed = db.hashed("hashed").open().unwrap();

@@ -110,7 +110,7 @@ fn has_the_first_tag(hash: u128) -> bool {
 /// Under the hash without the store's secret, these keys all share a filter line or a block tag. With the
 /// secret they cost as much as random keys, both present and absent ones.
 #[test]
-fn ground_keys_cost_what_random_keys_cost() {
+fn ground_keys_cost_as_much_as_random_keys() {
     let usual = random_keys(1, 2 * ITEMS);
     let (present, absent, table_bytes) = costs(1, &usual[..ITEMS], &usual[ITEMS..]);
     for (what, keys) in [("line", ground_keys(is_in_the_first_line)), ("tag", ground_keys(has_the_first_tag))]
@@ -125,7 +125,7 @@ fn ground_keys_cost_what_random_keys_cost() {
 /// Keys in dense clusters with vast gaps, and keys with doubling distances: the shapes that mislead
 /// interpolation search. Gets cost as much as among random keys.
 #[test]
-fn clustered_keys_cost_what_random_keys_cost() {
+fn clustered_keys_cost_as_much_as_random_keys() {
     let usual: Keys = random_keys(3, 2 * ITEMS).into_iter().map(|key| key[..8].to_vec()).collect();
     let (present, absent, table_bytes) = costs(3, &usual[..ITEMS], &usual[ITEMS..]);
     // Even numbers are in the store; the odd ones between them are not.

@@ -44,7 +44,7 @@ fn write_buffers_count_each_key_once() {
 /// With tables below, filters tell which keys of write buffers exist already. A length is within 5 % of the
 /// truth, before and after a flush.
 #[test]
-fn filters_tell_what_is_there_already() {
+fn filters_tell_which_keys_exist_already() {
     let (_world, db, items) = open(2);
     put(&items, 0..10_000);
     db.flush().unwrap();

@@ -139,7 +139,7 @@ fn keys_are_in_the_order_of_their_bytes() {
 /// A snapshot keeps its view and the files that only it needs. `stats` counts these files, and they are
 /// removed with the snapshot.
 #[test]
-fn snapshots_keep_what_they_see() {
+fn snapshots_keep_their_view_and_files() {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).open().expect("a new store");
     let items = db.ordered("items").set("table_bytes", 64 << 10).open().expect("a new keyspace");

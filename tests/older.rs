@@ -5,7 +5,7 @@ use std::fs;
 use trine::{Durability, Error, inspect};
 
 use super::support::{
-    Files, Model, Scratch, contents, files_but_lock, reader, says_what_to_do, small, write_files,
+    Files, Model, Scratch, checked_message, contents, files_but_lock, reader, small, write_files,
 };
 
 /// A closed store, and its files at earlier times.
@@ -60,7 +60,7 @@ fn put_back(written: &Written, kind: &str) -> (u32, u32) {
                     harmless += 1;
                 }
                 Err(error) => {
-                    let Error::Corrupt(at) = says_what_to_do(error) else { panic!("not told as damage") };
+                    let Error::Corrupt(at) = checked_message(error) else { panic!("not told as damage") };
                     assert!(at.file == *name || at.file.starts_with("log"), "{name}: {at:?}");
                     assert!(!report.findings.is_empty(), "{name}");
                     refused += 1;

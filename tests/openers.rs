@@ -49,7 +49,7 @@ fn start(role: &str, data: &Path) -> Running {
     panic!("the child hangs");
 }
 
-/// The child of `f18_stale_locks_hold_nobody`: keeps the store open until it is killed.
+/// The child of `f18_stale_locks_are_free`: keeps the store open until it is killed.
 pub(crate) fn holder(data: &Path) {
     die_with_parent();
     let (_db, _) = made(data);
@@ -61,7 +61,7 @@ pub(crate) fn holder(data: &Path) {
 
 /// The lock of a killed process is free, with any content of its file. A missing LOCK is made anew.
 #[test]
-fn f18_stale_locks_hold_nobody() {
+fn f18_stale_locks_are_free() {
     let scratch = Scratch::new();
     let data = scratch.data();
     let child = start("holder", &data);

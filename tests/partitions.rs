@@ -56,7 +56,7 @@ fn a_key_is_of_its_partition() {
 
 /// Invalid names, and opening a keyspace with another partitioning than it was made with, are refused.
 #[test]
-fn what_no_partition_is_is_refused() {
+fn invalid_partition_names_are_refused() {
     let world = World::new(1);
     let db = world.builder().open().unwrap();
     db.ordered("whole").open().unwrap();

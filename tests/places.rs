@@ -285,7 +285,7 @@ fn deadlines_end_waits_anywhere() {
 /// A store closed with reads in flight closes: each future returns its value or the error that the store is
 /// closed, and none waits forever.
 #[test]
-fn closing_ends_what_is_in_flight() {
+fn closing_ends_reads_in_flight() {
     for Place { name, world, db, items, .. } in places() {
         let mut gets: Vec<GetAsync> = (0..200).map(|number| items.get_async(key(number * 99))).collect();
         let (wakes, waker) = Wakes::new();
@@ -397,7 +397,7 @@ fn futures_find_or_fail() {
 /// An asynchronous scan of few items reads few blocks; one of many items reads its blocks in far fewer
 /// requests.
 #[test]
-fn scans_by_futures_read_ahead_what_they_go_on_to() {
+fn long_scans_by_futures_read_ahead() {
     for is_by_hand in [false, true] {
         let world = World::new(1);
         let (db, items) = filled(|| world.builder().memory_bytes(32 << 20).open().unwrap());

@@ -87,7 +87,7 @@ fn runs(keyspace: &Keyspace<trine::Ordered>) -> u64 {
 /// With policies left to the store: new keys are written few times while they arrive, overwritten keys take
 /// little space, and idle keyspaces come to few runs without a compact call.
 #[test]
-fn merges_go_by_what_is_written() {
+fn merges_go_by_the_observed_writes() {
     const ITEMS: u32 = 60_000;
     let load = |world: &World, runs_given: u64| {
         let db = world.builder().memory_bytes(1 << 20).open().unwrap();

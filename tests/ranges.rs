@@ -27,7 +27,7 @@ fn open_with(world: &World, memory_bytes: u64) -> (Db, Keyspace<Ordered>) {
 
 /// After all items were deleted and merged there is no table, neither of items nor of range tombstones.
 #[test]
-fn nothing_is_left_of_what_was_deleted() {
+fn deleted_ranges_leave_no_tables() {
     let world = World::new(1);
     let (db, items) = open(&world);
     let is_table = |name: &String| name.starts_with("table");
@@ -241,7 +241,7 @@ fn a_shared_file_goes_with_its_last_part() {
 /// A snapshot from before a clear keeps its items, and their space is freed with the snapshot. Items written
 /// after the clear are not affected.
 #[test]
-fn a_snapshot_keeps_what_was_cleared() {
+fn a_snapshot_keeps_cleared_items() {
     let world = World::new(6);
     let (db, items) = open(&world);
     fill(&items, 0..5000);

@@ -36,7 +36,7 @@ fn store(world: &World, memory_bytes: u64) -> impl Fn() -> (Db, Keyspace<Ordered
 /// A scan of few items reads few blocks; one of many reads its blocks in far fewer requests, in both
 /// directions.
 #[test]
-fn scans_read_ahead_what_they_go_on_to() {
+fn long_scans_read_ahead() {
     // If the simulation ends a request short, the rest is read block by block. Of five machines, one has no
     // short request.
     let all = (1..=5).map(|seed| requests_of_scans(&World::new(seed)));
@@ -114,7 +114,7 @@ fn answers_without_copies_are_for_their_keys() {
 /// One scan passes over keys that were deleted one by one. Later scans skip them without a read, from either
 /// end, and see later puts. An earlier snapshot still sees all items.
 #[test]
-fn what_was_deleted_is_passed_once() {
+fn deleted_keys_are_passed_once() {
     let world = World::new(4);
     drop(store(&world, 8 << 20));
     let db = world.builder().memory_bytes(8 << 20).cache_bytes(256 << 10).open().unwrap();
@@ -150,7 +150,7 @@ fn what_was_deleted_is_passed_once() {
 /// A failed read fails only the operations that need it, and leaves nothing behind: the same call succeeds
 /// later. Failed readahead of a scan, or of another key in the same request, causes no error.
 #[test]
-fn failing_reads_fail_what_needs_them() {
+fn failing_reads_fail_only_their_calls() {
     let world = World::new(3);
     let open = store(&world, 1 << 20);
     let (db, items) = open();
@@ -209,7 +209,7 @@ fn failing_reads_fail_what_needs_them() {
 /// A get that searches several runs at once reads blocks of older runs too, once: they are in the cache for
 /// the next get. A get that need not search them reads as much as a serial one.
 #[test]
-fn what_wide_gets_read_in_vain_is_not_read_again() {
+fn blocks_of_wide_gets_are_read_once() {
     const RUNS: u64 = 4;
     const ADAPTIVE: u64 = 0;
     for (search, filter, newest, oldest) in [

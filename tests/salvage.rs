@@ -186,7 +186,7 @@ fn tables_that_an_older_manifest_does_not_name_are_salvaged() {
 /// If a manifest names missing tables, and there are tables that it does not name, it is an older one for
 /// their keyspace: all its items are doubtful.
 #[test]
-fn what_an_older_manifest_names_is_apart_once_its_tables_are_gone() {
+fn keyspaces_of_an_older_manifest_are_doubtful() {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).open().expect("a new store");
     let names_of = ["quiet", "users"];
@@ -308,7 +308,7 @@ fn many_pieces_of_a_table_share_a_keyspace() {
 /// A missing file, or a directory in its place, costs only its own items. Salvage into a directory that is
 /// not empty is refused.
 #[test]
-fn what_is_not_there_is_passed_over() {
+fn missing_files_cost_only_their_items() {
     let mut files = make(Drops::None);
     let table = files.keys().find(|name| name.starts_with("table")).expect("there is one").clone();
     files.remove(&table);

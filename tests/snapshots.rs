@@ -291,8 +291,8 @@ impl Many {
 /// written and deleted, keyspaces are cleared, dropped and filled by ingests, and everything is flushed and
 /// merged.
 #[test]
-fn many_snapshots_see_what_they_saw() {
-    with_seeds("many_snapshots_see_what_they_saw", 6, |seed| {
+fn many_snapshots_keep_their_contents() {
+    with_seeds("many_snapshots_keep_their_contents", 6, |seed| {
         let world = World::new(seed);
         let db = world.builder().memory_bytes(256 << 10).set("manifest_bytes", 16 << 10).open().unwrap();
         let now = Many::NAMES.map(|name| (db.ordered(name).open().unwrap(), Model::new())).into();
@@ -318,7 +318,7 @@ fn many_snapshots_see_what_they_saw() {
 /// If a history table cannot be written, other operations are not affected. History files left by a crash are
 /// removed.
 #[test]
-fn history_tables_are_nobodys_trouble() {
+fn failing_history_tables_affect_no_other_calls() {
     let world = World::new(9);
     let (db, users) = open(&world);
     let (mut rng, mut model) = (Rng::new(9), Model::new());

@@ -355,7 +355,7 @@ fn directory_bytes(path: &Path) -> u64 {
 /// The same on a real file system, with threads that read all the time. After `compact`, once their calls
 /// have ended, the directory matches `stats` and has no obsolete table.
 #[test]
-fn a_real_directory_has_what_stats_says() {
+fn a_real_directory_matches_stats() {
     let scratch = Scratch::new();
     let db = small(&scratch.data()).open().unwrap();
     let items = db.ordered("k").open().unwrap();

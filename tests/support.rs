@@ -146,13 +146,13 @@ pub(crate) fn seal_header(page: &mut [u8]) {
 pub(crate) fn refused(builder: Builder) -> Error {
     match builder.open() {
         Ok(_) => panic!("it opened"),
-        Err(error) => says_what_to_do(error),
+        Err(error) => checked_message(error),
     }
 }
 
 /// Checks the form of an error's message: one text of whole sentences that name the subject, without debug
 /// output.
-pub(crate) fn says_what_to_do(error: Error) -> Error {
+pub(crate) fn checked_message(error: Error) -> Error {
     let text = error.to_string();
     assert!(text.len() > 20 && text.contains(' '), "too short: {text}");
     assert!(!text.ends_with('.') && !text.contains('\n'), "one line without a full stop: {text}");

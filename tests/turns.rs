@@ -71,7 +71,7 @@ fn everybody_has_a_turn() {
 /// Futures that have a turn and are not polled do not delay others: forgotten ones, or those of a stream
 /// whose consumer waits for another.
 #[test]
-fn who_is_not_polled_holds_up_nobody() {
+fn unpolled_futures_delay_no_others() {
     let mut all_waiting = 0;
     for io in ["ring", "pool", "pread"] {
         for executor in EXECUTORS {
@@ -106,7 +106,7 @@ fn who_is_not_polled_holds_up_nobody() {
 /// Blocks read for futures that are not polled are kept only as far as their role has room. All these futures
 /// still find their items, in any order.
 #[test]
-fn what_is_not_taken_is_bounded() {
+fn blocks_of_unpolled_futures_are_bounded() {
     const BLOCKS: u64 = 3000;
     let world = World::new(6);
     let open = || world.builder().memory_bytes(4 << 20).open().unwrap();

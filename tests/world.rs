@@ -40,7 +40,7 @@ fn work(db: &Db, world: &World, rng: &mut Rng) {
 
 /// Every `close` returns the error of closing.
 #[test]
-fn every_close_tells_what_failed() {
+fn every_close_returns_its_error() {
     let world = World::new(1);
     let (db, users) = open(&world);
     users.put("ann", "1").unwrap();
@@ -127,7 +127,7 @@ fn forks_and_files_are_apart() {
 
 /// A fault affects the calls that it names, as often as it says.
 #[test]
-fn faults_meet_what_they_name() {
+fn faults_affect_only_the_named_calls() {
     let world = World::new(4);
     let (db, users) = open(&world);
     let full = Fault::of(Operation::Write, Failure::Full).in_files("log").after(1).repeat(Repeat::Always);
@@ -149,7 +149,7 @@ fn faults_meet_what_they_name() {
 /// other calls are repeated, and a full disk, which elsewhere clears by itself. Reads go on, and the next
 /// process has all synced writes.
 #[test]
-fn f08_whatever_a_sync_answers_latches() {
+fn f08_every_error_of_a_sync_latches() {
     for (failure, says) in [
         (Failure::Io, "Check the path"),
         (Failure::Full, "space was missing"),

@@ -293,7 +293,7 @@ mod tests {
         drop(keyspace);
         world.set_capacity_bytes(Some(world.used_bytes() + 4096));
         let space = clear_keyspace(db, "k").expect("a clear needs room in the log alone");
-        space.expect("what was cleared is flushed where it is");
+        space.expect("a cleared keyspace is flushed in place");
         world.set_capacity_bytes(None);
         let db = world.builder().open().expect("it is there");
         let keyspace = db.keyspace("k").and_then(|any| any.ordered()).expect("it is there");

@@ -215,7 +215,7 @@ fn space_by_role(space: &trine::SpaceStats) -> [(&'static str, &'static str, u64
     [
         ("table_bytes", "tables", space.table_bytes),
         ("obsolete_table_bytes", "obsolete tables, kept for readers", space.obsolete_table_bytes),
-        ("history_bytes", "tables of what only snapshots see", space.history_bytes),
+        ("history_bytes", "tables that only snapshots see", space.history_bytes),
         ("new_table_bytes", "tables being written", space.new_table_bytes),
         ("log_bytes", "logs", space.log_bytes),
         ("standby_log_bytes", "log made ready", space.standby_log_bytes),

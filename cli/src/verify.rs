@@ -70,7 +70,7 @@ fn tell_doubtful(doubtful: &[Doubtful], screen: &mut Screen) -> Result<(), Failu
     if doubtful.is_empty() {
         return Ok(());
     }
-    screen.line(format_args!("{} keyspaces hold what is doubtful, and nothing else:", doubtful.len()))?;
+    screen.line(format_args!("{} keyspaces hold all doubtful data:", doubtful.len()))?;
     let mut found = table(["keyspace", "of", "writes", "files", "its items"]);
     for one in doubtful {
         found.add_row([

@@ -333,16 +333,13 @@ fn not_ascending(f: &mut fmt::Formatter<'_>, items: u64, key: &[u8], before: &[u
 }
 
 fn unordered(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    write!(
-        f,
-        "the keys of keyspace {name:?} have no order, for it is hashed. Choose an ordered one for ranges"
-    )
+    write!(f, "keyspace {name:?} is hashed, so its keys have no order. Use an ordered keyspace for ranges")
 }
 
 fn unrouted(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     write!(
         f,
-        "the function of keys {name:?} divides the keyspace, and its code is not here; open it with \
+        "the key function {name:?} partitions the keyspace, and was not given; open the keyspace with \
          Partitioning::function"
     )
 }
@@ -363,16 +360,16 @@ fn too_large(f: &mut fmt::Formatter<'_>, what: &str, limit: u64, given: u64) -> 
 fn memory(f: &mut fmt::Formatter<'_>, role: &str, limit: u64, wanted: u64) -> fmt::Result {
     write!(
         f,
-        "no memory: {role} would have {wanted} bytes, and may have {limit}; nothing was written. Give the \
-         store more memory_bytes, or let go of some of it: trine stats shows who has what"
+        "no memory: {role} would have {wanted} bytes, and may have {limit}; nothing was written. Raise \
+         memory_bytes, or release some: trine stats lists the bytes of each role"
     )
 }
 
 fn corrupt(f: &mut fmt::Formatter<'_>, at: &Corrupt) -> fmt::Result {
     write!(
         f,
-        "{} is damaged at offset {}: {} should be {} and is {}. Restore the file from a backup, or make a \
-         new store of what is undamaged: trine salvage, inspect::salvage",
+        "{} is damaged at offset {}: {} should be {} and is {}. Restore the file from a backup, or \
+         copy the undamaged data to a new store: trine salvage, inspect::salvage",
         at.file, at.offset, at.what, at.expected, at.found
     )
 }
@@ -394,7 +391,7 @@ fn io(
     match source.kind() {
         StorageFull | QuotaExceeded | FileTooLarge if operation == "sync" => write!(
             f,
-            ": space was missing ({source}), and what was written to it since its last sync may be lost. \
+            ": space was missing ({source}), and bytes written to it since its last sync may be lost. \
              Free space, then close the store and open it again"
         ),
         _ => write!(f, ": {source}. Check the path, the device and its file system"),
@@ -558,7 +555,7 @@ mod tests {
     /// Every error is a sentence that names its object and advises what to do. It ends without a full stop,
     /// so that a longer sentence can quote it.
     #[test]
-    fn each_says_what_to_do() {
+    fn each_error_gives_advice() {
         let advice = [
             "Restore",
             "Check",
@@ -588,7 +585,7 @@ mod tests {
 
     /// Only a sync that lacks space is reported as a possible loss; damage leads to `salvage`.
     #[test]
-    fn missing_space_and_damage_say_what_to_do() {
+    fn errors_of_missing_space_and_damage_give_advice() {
         let io = |operation, kind: std::io::ErrorKind| {
             let (file, source) = ("log-0000000000000002".to_owned(), Arc::new(kind.into()));
             Error::Io { operation, file, offset: 0, source }.to_string()

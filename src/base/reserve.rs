@@ -401,7 +401,7 @@ mod tests {
         assert!(ask(Role::Blocks, 101).is_none());
         let tables = reserve.grant(Role::Tables, 1500);
         assert!(ask(Role::Blocks, 50).is_none(), "all together have too much");
-        assert!(ask(Role::Iterators, 900).is_some(), "what lies in the cache is not taken from it");
+        assert!(ask(Role::Iterators, 900).is_some(), "cached blocks keep their memory");
         let lent_now = lent.load(Ordering::Relaxed);
         assert!((3400..3400 + 2 * 64).contains(&lent_now), "{lent_now}");
         let counts = reserve.counts(Role::Blocks);

@@ -260,7 +260,7 @@ mod tests {
 
     /// Rules that do not divide, or divide ambiguously, are refused.
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn invalid_rules_are_refused() {
         assert!(Rule::prefix(0).is_err() && Rule::prefix(256).is_err());
         assert_eq!(Rule::prefix(255), Ok(Rule::Prefix(255)));
         assert!(ranges(&[]).is_err() && ranges(&[b""]).is_err());

@@ -169,8 +169,8 @@ settings! { StoreSettings, "Settings of one open store.":
          survive the process as written ones do. 0: each log write is a call, as on other systems.";
     io 0 = 0, 0, 4, ["auto", "pread", "ring", "pool", "ring_poll"],
         "How parallel reads are submitted. ring: io_uring. pool: a pool of threads. pread: one after \
-         another; also the fallback if a ring is refused. auto: ring if the kernel allows it, else pool. \
-         ring_poll: rings polled by a kernel thread, which occupies a processor during load; an \
+         another; ring falls back to it if the kernel refuses a ring. auto: ring if the kernel allows it, \
+         else pool. ring_poll: rings polled by a kernel thread, which occupies a processor during load; an \
          experiment, refused without the feature lab.";
     reads_in_flight 0 = 256, 1, 1 << 16,
         "Most asynchronous reads in flight in the store, and in each block_on; further reads queue in FIFO \
@@ -179,7 +179,7 @@ settings! { StoreSettings, "Settings of one open store.":
         "How many runs a get reads from the device at once. serial: one after another, the fewest reads. \
          parallel_2, 4, 8: that many; lowest latency where a get needs several runs, but some reads are \
          wasted. adaptive: two while the run with the key is uncertain (no filter in memory) and few reads \
-         are in flight; otherwise one. pread implies serial.";
+         are in flight; otherwise one, and always one if io is pread.";
     open_files_max 0 = 512, 16, 1 << 20,
         "Files kept open at once. Smaller: reads of cold tables open files more often.";
     background_threads 0 = 2, 1, 64,

@@ -1,14 +1,15 @@
 //! The memory of the block cache: frames, their headers, the index's slots, and the rules for reading them.
 //!
 //! It is not the policy: `pool` decides, under its lock, which frame is used or evicted. Called by `pool`,
-//! `flight` and the cache itself. Any thread may find and count; functions that change the index require that
-//! the caller holds the lock.
+//! `flight` and the cache itself. Any thread may find a frame and take a count (a reference that keeps it). A
+//! caller of a function that changes the index holds the lock.
+//!
 //! A frame's state goes FREE → OWNED → LIVE + count → RETIRED → FREE, or from OWNED back to FREE:
 //! 1. Only its owner writes a frame's bytes and header; they are immutable from LIVE until FREE.
 //! 2. A frame is in the index only while LIVE, or on its way from LIVE to RETIRED under the lock.
 //! 3. Counts are taken while LIVE only, and LIVE turns RETIRED only at count 0: a counted frame stays LIVE.
-//! 4. RETIRED turns FREE after every pin held when it had left the index has ended.
-//! 5. The bytes of two frames that are not FREE never overlap (promised to `Frames::own`).
+//! 4. A RETIRED frame turns FREE only after all pins that existed when it left the index have ended.
+//! 5. The bytes of two frames that are not FREE never overlap (the caller of `Frames::own` promises this).
 
 #![expect(unsafe_code, reason = "shares raw memory between threads by the states above")]
 
@@ -658,7 +659,7 @@ impl Retired {
     pub(crate) fn new(all: &Frames, frames: Vec<u32>) -> (Retired, Stamp) {
         let is_retired =
             |frame: &u32| all.headers()[*frame as usize].state.load(Ordering::Relaxed) == RETIRED;
-        assert!(frames.iter().all(is_retired), "only what has left the index waits for the epoch");
+        assert!(frames.iter().all(is_retired), "only frames that left the index wait for the epoch");
         let passed = Arc::new(AtomicBool::new(false));
         (Retired { frames, passed: Arc::clone(&passed) }, Stamp { passed })
     }

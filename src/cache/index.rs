@@ -124,7 +124,7 @@ mod tests {
     /// Exactly the entered frames are found, after any insertions and removals, also with crowded and
     /// wrapping homes.
     #[test]
-    fn finds_exactly_what_is_in() {
+    fn the_index_finds_exactly_its_frames() {
         let slots: Vec<AtomicU64> = (0..26).map(|_| AtomicU64::new(0)).collect();
         let index = Index::new(&slots);
         // Three crowds: the first slots, the middle, and the last, which wraps.

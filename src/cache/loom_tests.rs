@@ -79,7 +79,7 @@ fn loom_pinned_blocks_stay() {
     });
 }
 
-/// The same for a block found by its place, while its frame is reused for another block.
+/// The same for a block found by its hint, while its frame is reused for another block.
 #[test]
 fn loom_placed_blocks_stay() {
     explore(|| {
@@ -229,7 +229,7 @@ fn loom_waiters_are_woken() {
 /// A waiter polls while another read ends and takes its block's room. The waiter sees the block, or that it
 /// has to ask again, and nothing stays granted.
 #[test]
-fn loom_who_was_let_go_of_hears_of_it() {
+fn loom_waiters_see_that_their_block_was_let_go() {
     explore(|| {
         let mut limits = RoleLimits::unlimited();
         limits.roles[Role::Untaken as usize] = BYTES as u64;

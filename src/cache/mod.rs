@@ -18,7 +18,8 @@
 //!    stay empty, as long as there is a slab without counted frames.
 //! 2. A block's bytes never change while a pin or a count makes them visible.
 //! 3. A block is found by its address in its file, and may be longer here: decompressed.
-//! 4. A block enters unmarked: blocks that a scan reads once are evicted first.
+//! 4. A data block that was read enters unmarked: blocks that a scan reads once are evicted first. Filter and
+//!    fence pages, and offered blocks, enter marked.
 //! 5. No lock is held while another layer's code runs; the epoch's deferred calls included.
 
 mod block;
@@ -150,7 +151,8 @@ impl Cache {
         self.frames.lookup(Key::of(address), visits(address.kind), pin)
     }
 
-    /// As [`Cache::lookup`], but tries the frame of `hint` first, and updates `hint`.
+    /// As [`Cache::lookup`], but tries the frame of `hint` first, and updates `hint` if the block is found
+    /// elsewhere.
     #[inline]
     pub(crate) fn lookup_at<'p>(
         &'p self,

@@ -432,7 +432,7 @@ impl FramePool {
         }
     }
 
-    /// Visits every used frame of a slab and decrements its CLOCK counter.
+    /// Visits every used frame of a slab and decrements each frame's CLOCK counter.
     fn survey(&self, slab: usize) -> Survey {
         let mut found = Survey::default();
         for frame in self.used_frames(slab) {

@@ -68,7 +68,7 @@ fn read(mut slot: ReadSlot) -> BlockRef {
 /// A refilled slot has the new bytes in place of the bytes read, under the same key, in frames and in heap
 /// memory. A refill that fails changes nothing; no frame is lost.
 #[test]
-fn a_refilled_block_is_longer_than_what_was_read() {
+fn a_refill_replaces_the_bytes_of_a_block() {
     let (cache, epoch) = cache_of(256 << 10);
     for round in 0..200 {
         for (index, bytes) in [(1, 4096usize), (2, 8192), (3, 1 << 20)] {
@@ -192,7 +192,7 @@ fn a_hit_is_always_right() {
 
 /// At any size, the cache asks for no more bytes than given, index included; huge pages are asked for whole.
 #[test]
-fn memory_never_exceeds_what_was_given() {
+fn memory_never_exceeds_the_given_bytes() {
     for bytes in [0, 1, 4096, 8 << 10, 9 << 10, 16 << 10, 64 << 10, 100_000, 3 << 20, 40 << 20, 64 << 20] {
         let asked = AtomicUsize::new(0);
         let cache = Cache::new(bytes, Epoch::new(), |bytes| {
@@ -278,7 +278,7 @@ fn slabs_follow_the_sizes_in_use() {
 /// A class with no slab gets one at once, though everything else is hit all the time; blocks that are hit all
 /// the time mostly stay.
 #[test]
-fn no_class_is_starved_and_what_is_hit_stays() {
+fn no_class_is_starved_and_hit_blocks_stay() {
     let (cache, epoch) = cache_of(10 << 20);
     let hot_count = cache.stats().capacity_bytes / 4096;
     fill_with(&cache, &epoch, 4096, 0, 2);
@@ -296,7 +296,7 @@ fn no_class_is_starved_and_what_is_hit_stays() {
 
 /// A scan over many times the cache leaves the blocks that are hit between its steps.
 #[test]
-fn a_scan_passes_by_what_is_hit() {
+fn a_scan_evicts_few_hit_blocks() {
     let (cache, epoch) = cache_of(2 << 20);
     let hot_count = cache.stats().capacity_bytes / 4096 / 2;
     for index in 0..hot_count {
@@ -379,7 +379,7 @@ fn lengths_are_part_of_the_name() {
 
 /// Blocks, slots and waiters outlive the cache they came from.
 #[test]
-fn what_was_given_out_outlives_the_cache() {
+fn blocks_slots_and_waiters_outlive_the_cache() {
     let (cache, _) = cache_of(64 << 10);
     let held = get(&cache, &block(1, 4096));
     let slot = slot_of(&cache, &block(2, 4096));

@@ -1,4 +1,4 @@
-//! Initial CLOCK counters of blocks.
+//! CLOCK counters that a hit sets, by kind of block.
 
 use crate::base::step::BlockKind;
 

@@ -153,7 +153,7 @@ mod tests {
 
     /// A range is clipped to the keys that tables may hold, as a whole; a range without such keys is dropped.
     #[test]
-    fn ranges_are_clipped_to_what_is_older() {
+    fn ranges_are_clipped_to_older_keys() {
         let older = OlderKeys::new(bounds(&[("b", "d"), ("m", "p")]));
         let clip = |start: &str, end: &str| {
             let clipped = older.clip(start.as_bytes(), end.as_bytes());

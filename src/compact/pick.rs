@@ -438,7 +438,7 @@ impl PickContext<'_, '_> {
     fn merge_within(&self, level: usize, parts: Vec<RunPart>) -> Pick {
         let oldest = match parts.as_slice() {
             [_] => self.runs(level).len() - 1,
-            parts => parts.last().expect("what it began with is among them").run,
+            parts => parts.last().expect("the first run is among them").run,
         };
         let can_move = parts.len() == 1 && self.tables(&parts[0]).iter().all(|table| table.tombstones == 0);
         let work = if can_move { MergeKind::Move } else { MergeKind::Merge };

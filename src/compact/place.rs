@@ -1,11 +1,11 @@
 //! The level of an ingest's tables: a pure function of the bounds of the tables in the tree.
 //!
 //! The tables are newer than all items of the tree, and go as deep as the order of versions allows. If
-//! nothing overlaps them, they go into the last level, and none is rewritten soon. Otherwise they go above
-//! the shallowest level that overlaps them. Each table of level 0 is a run, so the tables of one run cannot
-//! go there. Overlapping tables of level 0 move down before them in the same manifest edit, each as a run of
-//! its own. Due merges then do the rest. This function moves nothing. The engine calls it, and makes sure
-//! that memory holds no newer items and that no merge of the tree is under way.
+//! nothing overlaps them, they go into the last level, so that the ingest itself causes no rewrite. Otherwise
+//! they go above the shallowest level that overlaps them. Each table of level 0 is a run, so the tables of
+//! one run cannot go there. Overlapping tables of level 0 move down before them in the same manifest edit,
+//! each as a run of its own. Due merges then do the rest. This function moves nothing. The engine calls it,
+//! and makes sure that memory holds no newer items and that no merge of the tree is under way.
 //!
 //! Invariants:
 //! 1. All data that overlaps the ingest's tables, or the tables moved down before them, is below their
@@ -82,7 +82,7 @@ mod tests {
     /// Tables that overlap nothing join the last level; in an empty tree that is level 1. Gaps between tables
     /// may be used.
     #[test]
-    fn what_meets_nothing_joins_the_last_level() {
+    fn tables_without_overlap_join_the_last_level() {
         let (new, into) = (OutputRun::New, OutputRun::Into(0));
         assert_eq!(placed(&[], &[("a", "z")]), (0, 1, new));
         assert_eq!(placed(&[&[&[("a", "c")]]], &[("d", "e")]), (0, 1, new));
@@ -94,7 +94,7 @@ mod tests {
     /// Tables that overlap a level go above it, into an empty level or into a run with a gap. Only level 1
     /// has no level for one run above it, and gets a newer run.
     #[test]
-    fn what_meets_a_level_stays_above_it() {
+    fn tables_that_overlap_a_level_go_above_it() {
         let (new, into) = (OutputRun::New, OutputRun::Into(0));
         let deep: &[&[&[Span]]] = &[&[], &[&[("u", "v")]], &[], &[&[("a", "f")]]];
         assert_eq!(placed(deep, &[("c", "d")]), (0, 2, new));

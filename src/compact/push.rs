@@ -1,21 +1,21 @@
 //! The choice of a trie's next work: a pure function of the sizes of its piles.
 //!
 //! A node with a large enough pile gives its oldest runs to its children, in one merge that writes the
-//! children's runs one after the other; no run of a child is rewritten (LSM-trie, Wu et al., ATC 2015). So an
-//! item is written once for each height. If a pile is long but not large, its newest runs are merged into
-//! one.
+//! children's runs one after the other; no run of a child is rewritten (LSM-trie, Wu et al., ATC 2015). So
+//! pushes alone write an item once for each height. If a pile is long but not large, its newest runs are
+//! merged into one.
 //!
 //! A leaf, a node without children, has nothing below it with which overwritten items could be merged. So
-//! leaves are merged into one run, which has each key once and no tombstones, while keys are overwritten, and
-//! at rest. This happens once the newer runs have a certain share of the oldest run. At rest the data above
-//! leaves goes down to them too, once it exceeds a share of the leaves, so that a get finds one run.
+//! while keys are overwritten, and at rest, a leaf is merged into one run once its newer runs reach a set
+//! share of its oldest run. The result has each key once and no tombstones. At rest the data above leaves
+//! goes down to them too, once it exceeds a share of the leaves, so that a get finds one run.
 //!
 //! The module moves no data. The engine calls it in place of `pick` for hashed trees.
 //!
 //! Invariants:
 //! 1. Inputs are neighbours in their pile. Runs that go to children are the oldest of the pile.
 //! 2. Work ends: each piece takes items down, or leaves fewer runs, or fewer tombstones.
-//! 3. [`Push::older`] bounds every key that may have an older version outside the inputs.
+//! 3. Every key that may have an older version outside the inputs lies in a range of [`Push::older`].
 
 use std::ops::Range;
 

@@ -42,7 +42,7 @@ pub(crate) struct TableShape<'a> {
     pub(crate) tombstones: u64,
     /// The largest number of tombstones among consecutive items, by the slice's properties.
     pub(crate) tombstones_dense: u64,
-    /// The latest time at which its oldest tombstone was written, in seconds; 0 without tombstones.
+    /// Time from which the age of its oldest tombstone counts, in seconds; 0 without tombstones.
     pub(crate) oldest_tombstone_s: u64,
     pub(crate) first_sequence: Sequence,
 }
@@ -73,9 +73,9 @@ pub(crate) struct TreeShape<'a> {
 pub(crate) struct PickSettings {
     /// The ratio of a level's size to that of the level above.
     pub(crate) size_ratio: u64,
-    /// Runs of a level above the last, at most `size_ratio` - 1.
+    /// Runs of a level above the last, before `size_ratio` - 1 bounds them.
     pub(crate) runs_per_level: usize,
-    /// Runs of the last level, at most `size_ratio` - 1.
+    /// Runs of the last level, bounded likewise.
     pub(crate) runs_in_last_level: usize,
     /// The number of runs that makes level 0 due.
     pub(crate) level0_runs: usize,

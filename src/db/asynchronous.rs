@@ -25,7 +25,7 @@ use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::merging::Merging;
 use super::range::{self, live_at};
-use super::walk::{RangeSource, Walk};
+use super::walk::{RangeArgs, Walk};
 use super::{Keyspace, KeyspaceAt, Ordered, Value};
 
 /// Polls a future until it is ready, and sleeps while it is not.
@@ -311,7 +311,7 @@ impl KeyspaceAt<Ordered> {
 #[derive(Clone)]
 struct ReadPoint {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::KeyspaceData>,
+    keyspace: Arc<keyspace::KeyspaceState>,
     point: Option<Arc<Point>>,
 }
 
@@ -698,7 +698,7 @@ impl RangeAsync {
             Direction::Backward => (back, front),
         };
         let Side { scan, asks, is_moving, walk, merged, last } = side;
-        let of = RangeSource { handle: &read_point.handle, keyspace: &read_point.keyspace, point, range };
+        let of = RangeArgs { handle: &read_point.handle, keyspace: &read_point.keyspace, point, range };
         if read_point.keyspace.is_scattered() {
             if merged.is_none() {
                 *merged = Some(Box::new(Merging::begin(&of, Bound::Unbounded, direction)?));

@@ -38,7 +38,7 @@ pub struct Batch {
     /// The keyspaces of the items.
     keyspaces: Keyspaces,
     /// The keyspaces of the items that are divided by keys.
-    divided: Vec<Arc<keyspace::KeyspaceData>>,
+    divided: Vec<Arc<keyspace::KeyspaceState>>,
     routed_size: RoutedSize,
 }
 

@@ -51,10 +51,10 @@ pub enum Create {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Access {
-    /// Reads and writes. No other process has the store open.
+    /// Reads and writes. The store has no other opener, in this or any other process.
     #[default]
     ReadWrite,
-    /// Only reads. Other processes may read at the same time, but none may write. No file is changed. A
+    /// Only reads. Other openers may read at the same time, but none may write. No file is changed. A
     /// missing LOCK file is made if the process's user owns the directory; otherwise opening fails with
     /// `LockMissing`.
     ReadOnly,

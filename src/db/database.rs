@@ -183,7 +183,7 @@ impl Db {
     /// ```
     pub fn keyspaces(&self) -> Vec<KeyspaceInfo> {
         let all = self.handle.keyspaces();
-        let info = |one: Arc<keyspace::KeyspaceData>| KeyspaceInfo {
+        let info = |one: Arc<keyspace::KeyspaceState>| KeyspaceInfo {
             name: one.name.clone(),
             kind: if one.id.is_hashed() { Kind::Hashed } else { Kind::Ordered },
             is_partitioned: one.partitions().is_some() && !one.is_divided_by_keys(),

@@ -153,7 +153,7 @@ impl KeyspaceBuilder<(Hashed, ByKey)> {
 }
 
 impl<K> KeyspaceBuilder<(Hashed, K)> {
-    fn open_hashed_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::KeyspaceData>)> {
+    fn open_hashed_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::KeyspaceState>)> {
         let (checked, rule) = self.divided()?;
         let keyspace = checked.handle.open_hashed_divided(&checked.name, &checked.given, &rule)?;
         Ok((checked.handle, keyspace))

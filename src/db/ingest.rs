@@ -51,7 +51,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    pub(crate) fn begin(handle: &Arc<Handle>, keyspace: &Arc<keyspace::KeyspaceData>) -> Result<Ingest> {
+    pub(crate) fn begin(handle: &Arc<Handle>, keyspace: &Arc<keyspace::KeyspaceState>) -> Result<Ingest> {
         Ok(Ingest { ingest: ingest::IngestWriter::begin(handle, keyspace)?, _handle: Arc::clone(handle) })
     }
 

@@ -272,7 +272,7 @@ impl<K> KeyspaceBuilder<K> {
     }
 
     /// Opens a divided keyspace.
-    pub(super) fn open_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::KeyspaceData>)> {
+    pub(super) fn open_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::KeyspaceState>)> {
         let (checked, rule) = self.divided()?;
         let keyspace = checked.handle.open_divided(&checked.name, &checked.given, &rule)?;
         Ok((checked.handle, keyspace))
@@ -322,7 +322,7 @@ impl<K> KeyspaceBuilder<K> {
 /// ```
 pub struct Keyspace<K> {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::KeyspaceData>,
+    keyspace: Arc<keyspace::KeyspaceState>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -342,7 +342,7 @@ impl<K> Clone for Keyspace<K> {
 
 /// The tree that a single write goes to.
 enum OneTree {
-    Of(Arc<keyspace::KeyspaceData>),
+    Of(Arc<keyspace::KeyspaceState>),
     /// The delete has no partition, so there is nothing to delete.
     None,
     /// The write may span several partitions, or make one.
@@ -356,7 +356,7 @@ thread_local! {
 }
 
 impl<K> Keyspace<K> {
-    pub(crate) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::KeyspaceData>) -> Keyspace<K> {
+    pub(crate) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::KeyspaceState>) -> Keyspace<K> {
         Keyspace { handle: Arc::clone(handle), keyspace, kind: PhantomData }
     }
 
@@ -364,12 +364,12 @@ impl<K> Keyspace<K> {
         &self.handle
     }
 
-    pub(super) fn engine(&self) -> &keyspace::KeyspaceData {
+    pub(super) fn engine(&self) -> &keyspace::KeyspaceState {
         &self.keyspace
     }
 
     /// The two references that a future of this keyspace holds.
-    pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<keyspace::KeyspaceData>) {
+    pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<keyspace::KeyspaceState>) {
         (Arc::clone(&self.handle), Arc::clone(&self.keyspace))
     }
 
@@ -380,7 +380,7 @@ impl<K> Keyspace<K> {
     }
 
     /// The engine's keyspace; `Dropped` if it was dropped.
-    pub(crate) fn live(&self) -> Result<&keyspace::KeyspaceData> {
+    pub(crate) fn live(&self) -> Result<&keyspace::KeyspaceState> {
         self.keyspace.check_live()?;
         Ok(&self.keyspace)
     }
@@ -500,12 +500,13 @@ impl<K> Keyspace<K> {
     ///
     /// A clear is one write, of any number of keys. It is ordered and durable like any other write, and can
     /// be part of a [`Batch`](super::Batch::clear_keyspace). When it returns the keys are gone, also after a
-    /// crash. Older snapshots still see them.
+    /// crash of the process; after power loss, as the write's durability says. Older snapshots still see
+    /// them.
     ///
-    /// The next flush frees their space on disk; [`Db::flush`](super::Db::flush) starts one at once. Tables
-    /// of any size are then dropped without being read. Tables that a snapshot sees stay until the snapshot
-    /// is dropped. A file that also has items of other keyspaces, as flushes write them, stays until merges
-    /// have moved those items.
+    /// Their space on disk comes back soon, after the next flush at the latest if nothing reads them;
+    /// [`Db::flush`](super::Db::flush) starts one at once. Tables of any size are then dropped without being
+    /// read. Tables that a snapshot sees stay until the snapshot is dropped. A file that also has items of
+    /// other keyspaces, as flushes write them, stays until merges have moved those items.
     ///
     /// # Errors
     /// As [`Keyspace::put`].
@@ -766,7 +767,7 @@ impl<K> Keyspace<K> {
     }
 
     /// The keyspace, if it may be read, now or as of the point.
-    fn readable(&self, at: Option<&Point>) -> Result<&keyspace::KeyspaceData> {
+    fn readable(&self, at: Option<&Point>) -> Result<&keyspace::KeyspaceState> {
         match at {
             Some(point) => range::live_at(&self.handle, &self.keyspace, point).map(|()| &*self.keyspace),
             None => self.live(),
@@ -1079,8 +1080,8 @@ impl Keyspace<Ordered> {
     /// range, with filters and indexes. Writes still in memory are not counted. Deleted items are counted
     /// until merges remove them.
     ///
-    /// It counts whole blocks. The error is up to one block at each end of the range in each run, or about a
-    /// hundred blocks where the index of a table is not in memory.
+    /// It counts whole blocks: up to one block too many at each end of the range in each run, or about a
+    /// hundred where the index of a table is not in memory.
     ///
     /// # Errors
     /// `Dropped`, `Closed`; `TooLarge` for a bound longer than a key may be.
@@ -1253,9 +1254,10 @@ impl Keyspace<Ordered> {
     /// Removes every key of a range.
     ///
     /// The cost is that of one write, for any number of items. Later reads and scans spend no time on the
-    /// removed items. The next flush frees the space of tables that lie wholly in the range, without reading
-    /// them; merges free the space at the ends of the range. An empty range writes nothing. In a keyspace
-    /// that is divided by its keys the write has one range tombstone for each partition in the range.
+    /// removed items. The space of tables that lie wholly in the range comes back after the next flush at the
+    /// latest, without a read of them; merges free the space at the ends of the range. An empty range writes
+    /// nothing. In a keyspace that is divided by its keys the write has one range tombstone for each
+    /// partition in the range.
     ///
     /// # Errors
     /// As [`Keyspace::put`].

@@ -10,7 +10,7 @@ use crate::base::step::Direction;
 use crate::engine::reads::later::Asks;
 use crate::read::scan::{Merged, ScanMachine};
 
-use super::walk::RangeSource;
+use super::walk::RangeArgs;
 
 /// A merge of scans; see the module.
 pub(super) struct Merging {
@@ -31,11 +31,7 @@ impl Merging {
     ///
     /// # Errors
     /// `Memory` if the budget has no room for the scans.
-    pub(super) fn begin(
-        of: &RangeSource<'_>,
-        start: Bound<Vec<u8>>,
-        direction: Direction,
-    ) -> Result<Merging> {
+    pub(super) fn begin(of: &RangeArgs<'_>, start: Bound<Vec<u8>>, direction: Direction) -> Result<Merging> {
         let trees = of.keyspace.trees_in(&of.handle.view_of(of.point).version, (&[], &[]));
         let grant = of.handle.grant_scans(trees.len() as u64 * Merged::TREE_BYTES)?;
         let merged = Merged::new(trees, direction);
@@ -44,7 +40,7 @@ impl Merging {
     }
 
     /// Moves to the next item; `false` at the end.
-    pub(super) fn advance(&mut self, of: &RangeSource<'_>) -> Result<bool> {
+    pub(super) fn advance(&mut self, of: &RangeArgs<'_>) -> Result<bool> {
         let Merging { merged, start, direction, .. } = self;
         merged.step();
         while let Some(scan) = merged.due(|tree| scan_of(of, tree, start, *direction)) {
@@ -57,7 +53,7 @@ impl Merging {
     /// As `advance`, without blocking.
     pub(super) fn poll_advance(
         &mut self,
-        of: &RangeSource<'_>,
+        of: &RangeArgs<'_>,
         context: &mut Context<'_>,
     ) -> Poll<Result<bool>> {
         let Merging { merged, start, direction, asks, is_moving, is_stepping, .. } = self;
@@ -89,7 +85,7 @@ impl Merging {
     }
 }
 
-fn scan_of(of: &RangeSource<'_>, tree: TreeId, start: &Bound<Vec<u8>>, direction: Direction) -> ScanMachine {
+fn scan_of(of: &RangeArgs<'_>, tree: TreeId, start: &Bound<Vec<u8>>, direction: Direction) -> ScanMachine {
     let mut scan = ScanMachine::new(of.point.sight(tree), of.range.clone(), direction);
     scan.seek(start.as_ref().map(Vec::as_slice), direction);
     scan

@@ -109,7 +109,7 @@ impl<K> fmt::Debug for Partitioning<K> {
 /// `K` is the kind of the partitions. Each [`Hashed`](crate::Hashed) partition is a trie of its own.
 pub struct Partitioned<K = Ordered> {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::KeyspaceData>,
+    keyspace: Arc<keyspace::KeyspaceState>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -129,7 +129,7 @@ impl<K> fmt::Debug for Partitioned<K> {
 
 impl<K> Partitioned<K> {
     /// A handle of a divided keyspace.
-    pub(super) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::KeyspaceData>) -> Partitioned<K> {
+    pub(super) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::KeyspaceState>) -> Partitioned<K> {
         Partitioned { handle: Arc::clone(handle), keyspace, kind: PhantomData }
     }
 

@@ -16,7 +16,7 @@ use super::Value;
 use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::side::Side;
-use super::walk::RangeSource;
+use super::walk::RangeArgs;
 
 pub(crate) fn all() -> scan::ScanRange {
     (Bound::Unbounded, Bound::Unbounded)
@@ -98,7 +98,7 @@ fn copied((key, value): (&[u8], &[u8])) -> (Value, Value) {
 /// ```
 pub struct Range {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::KeyspaceData>,
+    keyspace: Arc<keyspace::KeyspaceState>,
     range: scan::ScanRange,
     /// The end in the usual direction of this keyspace's scans.
     side: Side,
@@ -112,7 +112,7 @@ pub struct Range {
 impl Range {
     pub(crate) fn new(
         handle: &Arc<Handle>,
-        keyspace: &Arc<keyspace::KeyspaceData>,
+        keyspace: &Arc<keyspace::KeyspaceState>,
         at: Option<&Arc<Point>>,
         range: scan::ScanRange,
     ) -> Range {
@@ -149,7 +149,7 @@ impl Range {
             return Ok(side.take_read(direction).map(copied));
         };
         live_at(handle, keyspace, point)?;
-        let reading = RangeSource { handle, keyspace, point, range };
+        let reading = RangeArgs { handle, keyspace, point, range };
         let (side, other) = if direction == side.direction {
             (side, reverse.as_deref())
         } else {
@@ -173,7 +173,7 @@ impl Range {
 /// The first item of the keyspace in that direction, as of the point or of now.
 pub(crate) fn first_item(
     handle: &Arc<Handle>,
-    keyspace: &Arc<keyspace::KeyspaceData>,
+    keyspace: &Arc<keyspace::KeyspaceState>,
     at: Option<&Arc<Point>>,
     direction: Direction,
 ) -> Result<Option<(Value, Value)>> {
@@ -201,7 +201,7 @@ fn check_open(handle: &Handle) -> Result<()> {
 
 /// Checks that the store is open and that the point's view has the keyspace. Only views from before a drop
 /// see a dropped keyspace.
-pub(crate) fn live_at(handle: &Handle, keyspace: &keyspace::KeyspaceData, point: &Point) -> Result<()> {
+pub(crate) fn live_at(handle: &Handle, keyspace: &keyspace::KeyspaceState, point: &Point) -> Result<()> {
     check_open(handle)?;
     keyspace.check_live_at(|| keyspace.is_in(&handle.view_of(point).version))
 }
@@ -270,7 +270,7 @@ impl fmt::Debug for Range {
 /// ```
 pub struct Cursor {
     handle: Arc<Handle>,
-    keyspace: Arc<keyspace::KeyspaceData>,
+    keyspace: Arc<keyspace::KeyspaceState>,
     point: Arc<Point>,
     range: scan::ScanRange,
     side: Side,
@@ -292,7 +292,7 @@ enum Stand {
 impl Cursor {
     pub(crate) fn new(
         handle: &Arc<Handle>,
-        keyspace: &Arc<keyspace::KeyspaceData>,
+        keyspace: &Arc<keyspace::KeyspaceState>,
         at: Option<&Arc<Point>>,
         range: scan::ScanRange,
     ) -> Cursor {
@@ -318,7 +318,7 @@ impl Cursor {
     pub(super) fn begin_behind(&mut self, position: (&[u8], &[u8])) -> Result<()> {
         let Cursor { handle, keyspace, point, range, side, .. } = self;
         live_at(handle, keyspace, point)?;
-        side.begin_behind(&RangeSource { handle, keyspace, point, range }, position);
+        side.begin_behind(&RangeArgs { handle, keyspace, point, range }, position);
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl Cursor {
             return Ok(None);
         }
         let Cursor { handle, keyspace, point, range, side, stand } = self;
-        let moved = side.advance(&RangeSource { handle, keyspace, point, range });
+        let moved = side.advance(&RangeArgs { handle, keyspace, point, range });
         *stand = if matches!(moved, Ok(true)) { Stand::At } else { Stand::End };
         Ok(moved?.then(|| side.item()))
     }

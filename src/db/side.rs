@@ -11,7 +11,7 @@ use crate::read::scan::{self, BatchExtent, BatchRequest, ITEMS_MAX, ItemBatch, S
 
 use super::handle::Handle;
 use super::merging::Merging;
-use super::walk::{RangeSource, Walk};
+use super::walk::{RangeArgs, Walk};
 
 /// Items of a range in one direction.
 pub(super) struct Side {
@@ -84,7 +84,7 @@ impl Side {
 
     /// Positions a new side behind a key of the named partition or, if there is no such partition, at the
     /// beginning of the next one.
-    pub(super) fn begin_behind(&mut self, of: &RangeSource<'_>, (name, key): (&[u8], &[u8])) {
+    pub(super) fn begin_behind(&mut self, of: &RangeArgs<'_>, (name, key): (&[u8], &[u8])) {
         let is_there = !of.keyspace.is_divided_by_keys() || self.walk.begin_in(of, name);
         self.start = if is_there { Bound::Excluded(key.to_vec()) } else { Bound::Unbounded };
     }
@@ -138,13 +138,13 @@ impl Side {
 
     /// Moves to the next item; `false` at the end.
     #[inline]
-    pub(super) fn advance(&mut self, of: &RangeSource<'_>) -> Result<bool> {
+    pub(super) fn advance(&mut self, of: &RangeArgs<'_>) -> Result<bool> {
         Ok(self.advance_in_tree(of)? || self.advance_to_tree(of)?)
     }
 
     /// As `advance`, in the following trees.
     #[inline(never)]
-    fn advance_to_tree(&mut self, of: &RangeSource<'_>) -> Result<bool> {
+    fn advance_to_tree(&mut self, of: &RangeArgs<'_>) -> Result<bool> {
         while self.walk.go_on(of, self.direction) {
             // The whole tree lies beyond the start bound.
             (self.start, self.scan) = (Bound::Unbounded, None);
@@ -158,7 +158,7 @@ impl Side {
     }
 
     #[inline]
-    fn advance_in_tree(&mut self, of: &RangeSource<'_>) -> Result<bool> {
+    fn advance_in_tree(&mut self, of: &RangeArgs<'_>) -> Result<bool> {
         let moved = match &mut self.scan {
             Some(scan) if self.is_scanning => of.handle.advance(of.point, scan)?,
             _ => {
@@ -172,7 +172,7 @@ impl Side {
 
     /// As `advance`, when the batch was not read yet or is used up.
     #[inline(never)]
-    fn advance_beyond(&mut self, of: &RangeSource<'_>) -> Result<bool> {
+    fn advance_beyond(&mut self, of: &RangeArgs<'_>) -> Result<bool> {
         let is_scattered = of.keyspace.is_scattered();
         if self.filled.is_none() && !is_scattered && self.prepare_batch(of.handle) {
             self.fill(of);
@@ -192,7 +192,7 @@ impl Side {
     }
 
     /// Reads the first items into the batch, in one step.
-    fn fill(&mut self, of: &RangeSource<'_>) {
+    fn fill(&mut self, of: &RangeArgs<'_>) {
         let Side { batch, start, direction, walk, .. } = self;
         let (range, direction) = (of.range, *direction);
         let start = start.as_ref().map(Vec::as_slice);
@@ -203,7 +203,7 @@ impl Side {
         self.set_filled(filled);
     }
 
-    fn begin_scan(&mut self, of: &RangeSource<'_>) {
+    fn begin_scan(&mut self, of: &RangeArgs<'_>) {
         let start = self.start.as_ref().map(Vec::as_slice);
         let sight = of.point.sight(self.walk.tree(of, (start, self.direction)));
         let scan = self
@@ -219,7 +219,7 @@ impl Side {
     }
 
     /// As `advance`, when the next item may be in any partition.
-    fn advance_merged(&mut self, of: &RangeSource<'_>) -> Result<bool> {
+    fn advance_merged(&mut self, of: &RangeArgs<'_>) -> Result<bool> {
         if self.merged.is_none() {
             let from = match self.batch.last_key() {
                 Some(key) => Bound::Excluded(key.to_vec()),

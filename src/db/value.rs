@@ -205,7 +205,7 @@ mod tests {
     /// Bytes of every length come out as they went in. Short values are stored inline, and a value takes four
     /// words.
     #[test]
-    fn values_hold_what_was_copied() {
+    fn values_hold_the_copied_bytes() {
         assert_eq!((size_of::<Value>(), Value::default().len()), (32, 0));
         for length in [0, 1, 7, SMALL_BYTES_MAX - 1, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 1000] {
             let bytes: Vec<u8> = (0..length).map(|byte| byte as u8).collect();

@@ -13,9 +13,9 @@ use super::handle::Handle;
 
 /// The source of a range: store, keyspace, point and bounds.
 #[derive(Clone, Copy)]
-pub(super) struct RangeSource<'r> {
+pub(super) struct RangeArgs<'r> {
     pub(super) handle: &'r Handle,
-    pub(super) keyspace: &'r keyspace::KeyspaceData,
+    pub(super) keyspace: &'r keyspace::KeyspaceState,
     pub(super) point: &'r Point,
     pub(super) range: &'r scan::ScanRange,
 }
@@ -42,7 +42,7 @@ impl Walk {
     #[inline]
     pub(super) fn tree(
         &mut self,
-        of: &RangeSource<'_>,
+        of: &RangeArgs<'_>,
         (start, direction): (Bound<&[u8]>, Direction),
     ) -> TreeId {
         if let Some(tree) = self.at {
@@ -55,7 +55,7 @@ impl Walk {
     }
 
     /// Begins in the named partition, or in the next one if it does not exist. Returns whether it exists.
-    pub(super) fn begin_in(&mut self, of: &RangeSource<'_>, name: &[u8]) -> bool {
+    pub(super) fn begin_in(&mut self, of: &RangeArgs<'_>, name: &[u8]) -> bool {
         let found = self.find(of, (Bound::Unbounded, Direction::Forward), Bound::Included(name));
         found && self.name == name
     }
@@ -66,7 +66,7 @@ impl Walk {
     }
 
     /// Moves to the next tree; `false` if there is none.
-    pub(super) fn go_on(&mut self, of: &RangeSource<'_>, direction: Direction) -> bool {
+    pub(super) fn go_on(&mut self, of: &RangeArgs<'_>, direction: Direction) -> bool {
         if !of.keyspace.is_divided_by_keys() || self.at.is_none_or(|tree| tree == of.keyspace.tree) {
             return false;
         }
@@ -76,7 +76,7 @@ impl Walk {
 
     fn find(
         &mut self,
-        of: &RangeSource<'_>,
+        of: &RangeArgs<'_>,
         (start, direction): (Bound<&[u8]>, Direction),
         from: Bound<&[u8]>,
     ) -> bool {

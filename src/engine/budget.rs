@@ -165,7 +165,7 @@ impl Budget {
     /// The generation that has room for a batch.
     ///
     /// # Errors
-    /// `TooLarge`: none has.
+    /// `TooLarge` if no generation has room for it.
     pub(crate) fn check_batch(&self, size: &BatchSize) -> Result<BatchRoom> {
         let in_any_order = memtable::batch_bytes(size.items, size.key_value_bytes);
         if in_any_order <= memtable::batch_bytes_max(self.generation_bytes as usize) {

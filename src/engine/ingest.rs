@@ -29,7 +29,7 @@ use crate::write::batch::check_item;
 use super::slices;
 use super::store::Store;
 use crate::engine::background::work::MemoryPart;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use publish::{Publish, PublishStep, check};
 
 /// A table that takes less memory than this is not ended for want of memory.
@@ -43,9 +43,9 @@ const LOOK_ITEMS: u64 = 256;
 /// An ingest under way.
 pub(crate) struct IngestWriter {
     store: Arc<Store>,
-    keyspace: Arc<KeyspaceData>,
+    keyspace: Arc<KeyspaceState>,
     /// The targets of the items, in the order of their keys: the keyspace, or its partitions that have some.
-    targets: Vec<Arc<KeyspaceData>>,
+    targets: Vec<Arc<KeyspaceState>>,
     /// The table being built; it has an item.
     builder: Option<TableBuilder>,
     /// Finished tables. The ingest removes their files unless they are published.
@@ -98,7 +98,7 @@ impl IngestWriter {
     ///
     /// # Errors
     /// The error that forbids writes to the keyspace.
-    pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<KeyspaceData>) -> Result<IngestWriter> {
+    pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<KeyspaceState>) -> Result<IngestWriter> {
         check(store)?;
         keyspace.check_live()?;
         if keyspace.is_scattered() {
@@ -294,7 +294,7 @@ impl IngestWriter {
 
     /// The targets of the tables.
     #[cfg(test)]
-    pub(in crate::engine) fn targets(&self) -> &[Arc<KeyspaceData>] {
+    pub(in crate::engine) fn targets(&self) -> &[Arc<KeyspaceState>] {
         &self.targets
     }
 
@@ -346,7 +346,7 @@ impl std::fmt::Debug for IngestWriter {
 }
 
 /// Drives [`Publish`] on the caller's thread.
-fn publish(store: &Arc<Store>, targets: &[Arc<KeyspaceData>], tables: Vec<BuiltTable>) -> Result<()> {
+fn publish(store: &Arc<Store>, targets: &[Arc<KeyspaceState>], tables: Vec<BuiltTable>) -> Result<()> {
     let mut publish = Publish::new(store, targets, tables);
     loop {
         match publish.turn()? {

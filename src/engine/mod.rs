@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Threads share a [`Store`] by reference. Readers take no lock. Every change of tables and keyspaces goes
-//! through the catalog, one at a time. No lock is held across I/O.
+//! through the catalog, which one thread takes at a time. That thread may do I/O while others wait for the
+//! catalog; no mutex is held across I/O.
 
 mod background;
 mod budget;

@@ -9,7 +9,7 @@ use crate::levels::view::View;
 
 use super::store::Store;
 use crate::engine::budget::GENERATION_COUNT;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::PointKind;
 use crate::engine::reads::length::in_memory;
 use crate::engine::space::{SpaceStats, placed};
@@ -409,7 +409,7 @@ impl Store {
     pub(crate) fn stats(&self) -> Stats {
         let pin = self.epoch.pin();
         let view = self.views.load(&pin).get();
-        let keyspaces: Vec<Arc<KeyspaceData>> = self.catalog.names().values().cloned().collect();
+        let keyspaces: Vec<Arc<KeyspaceState>> = self.catalog.names().values().cloned().collect();
         let keyspaces = keyspaces.iter().map(|one| self.stats_of(one, view)).collect();
         let files: BTreeMap<u64, u64> = placed(&view.version).map(file_bytes).collect();
         drop(pin);
@@ -440,12 +440,12 @@ impl Store {
         }
     }
 
-    pub(crate) fn keyspace_stats(&self, keyspace: &KeyspaceData) -> KeyspaceStats {
+    pub(crate) fn keyspace_stats(&self, keyspace: &KeyspaceState) -> KeyspaceStats {
         let pin = self.epoch.pin();
         self.stats_of(keyspace, self.views.load(&pin).get())
     }
 
-    fn stats_of(&self, keyspace: &KeyspaceData, view: &View) -> KeyspaceStats {
+    fn stats_of(&self, keyspace: &KeyspaceState, view: &View) -> KeyspaceStats {
         let trees = match keyspace.partitions() {
             Some(partitions) => partitions.all().iter().map(|partition| partition.tree).collect(),
             None => vec![keyspace.tree],
@@ -613,7 +613,7 @@ fn file_bytes(placed: &Placed) -> (u64, u64) {
 }
 
 fn keyspace_stats<'v>(
-    keyspace: &KeyspaceData,
+    keyspace: &KeyspaceState,
     trees: impl Iterator<Item = &'v Tree>,
     pressure: u64,
 ) -> KeyspaceStats {

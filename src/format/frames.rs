@@ -297,7 +297,7 @@ impl Framer {
 
     fn note(&mut self, up_to: FramePoint) {
         let possible = self.synced_to..=self.tail.bytes;
-        assert!(possible.contains(&up_to.bytes), "only what was framed is synced, and syncs end in order");
+        assert!(possible.contains(&up_to.bytes), "only framed bytes are synced, and syncs end in order");
         self.synced_to = up_to.bytes;
     }
 

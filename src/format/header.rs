@@ -217,7 +217,7 @@ mod tests {
         page
     }
 
-    fn corrupt_what(result: Result<FileHeader>) -> &'static str {
+    fn corrupt_part(result: Result<FileHeader>) -> &'static str {
         match result {
             Err(Error::Corrupt(at)) => at.what,
             other => panic!("not corrupt: {other:?}"),
@@ -250,7 +250,7 @@ mod tests {
     fn round_trip_and_every_flip() {
         let mut page = HEADER.encode();
         assert_eq!(FileHeader::decode(NAME, &page, FileKind::Table).expect("decodes"), HEADER);
-        assert_eq!(FileHeader::decode_any(FileName::STORE, &page).expect("whatever its name"), HEADER);
+        assert_eq!(FileHeader::decode_any(FileName::STORE, &page).expect("any name decodes"), HEADER);
         for bit in 0..PAGE_BYTES * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             assert!(FileHeader::decode(NAME, &page, FileKind::Table).is_err(), "bit {bit}");
@@ -263,15 +263,15 @@ mod tests {
     #[test]
     fn checks() {
         let decode = |page: &[u8]| FileHeader::decode(NAME, page, FileKind::Table);
-        assert_eq!(corrupt_what(decode(&HEADER.encode()[..4095])), "the file header");
-        assert_eq!(corrupt_what(decode(&[0; 4096])), "the header checksum");
-        assert_eq!(corrupt_what(decode(&edited(|page| page[9] = 1))), "reserved bytes");
-        assert_eq!(corrupt_what(decode(&edited(|page| page[12] = 0))), "the format version");
-        assert_eq!(corrupt_what(decode(&edited(|page| page[8] = 4))), "the file kind");
-        assert_eq!(corrupt_what(decode(&edited(|page| page[4095] = 1))), "the rest of the header page");
+        assert_eq!(corrupt_part(decode(&HEADER.encode()[..4095])), "the file header");
+        assert_eq!(corrupt_part(decode(&[0; 4096])), "the header checksum");
+        assert_eq!(corrupt_part(decode(&edited(|page| page[9] = 1))), "reserved bytes");
+        assert_eq!(corrupt_part(decode(&edited(|page| page[12] = 0))), "the format version");
+        assert_eq!(corrupt_part(decode(&edited(|page| page[8] = 4))), "the file kind");
+        assert_eq!(corrupt_part(decode(&edited(|page| page[4095] = 1))), "the rest of the header page");
         let mut page = HEADER.encode();
         page[0] ^= 1;
-        assert_eq!(corrupt_what(decode(&page)), "the magic");
+        assert_eq!(corrupt_part(decode(&page)), "the magic");
         for (edited, name) in [
             (edited(|page| page[12] = 5), "format version 5"),
             (edited(|page| page[12] = 2), "format version 2"),
@@ -314,13 +314,13 @@ mod tests {
     fn foreign_is_told_from_damaged() {
         let decode = |page: &[u8]| FileHeader::decode(FileName::STORE, page, FileKind::Store);
         assert!(is_foreign(&[b'x'; 4096]) && is_foreign(b"hello") && is_foreign(b"\x89Trone\r\nand more"));
-        assert_eq!(corrupt_what(decode(&[b'x'; 4096])), "the header checksum");
-        assert_eq!(corrupt_what(decode(b"hello")), "the file header");
+        assert_eq!(corrupt_part(decode(&[b'x'; 4096])), "the header checksum");
+        assert_eq!(corrupt_part(decode(b"hello")), "the file header");
         for ours in [&MAGIC[..], &MAGIC[..3], &[], &[0; 4096]] {
             assert!(!is_foreign(ours), "{ours:?}");
         }
-        assert_eq!(corrupt_what(decode(&MAGIC)), "the file header");
-        assert_eq!(corrupt_what(decode(&[0; 4096])), "the header checksum");
+        assert_eq!(corrupt_part(decode(&MAGIC)), "the file header");
+        assert_eq!(corrupt_part(decode(&[0; 4096])), "the header checksum");
         let mut page = HEADER.encode();
         for bit in 0..PAGE_BYTES * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
@@ -334,8 +334,8 @@ mod tests {
     fn check_compares_identity() {
         assert!(HEADER.check(NAME, &HEADER).is_ok());
         let found = HEADER.check(NAME, &FileHeader { store_id: 1, ..HEADER });
-        assert_eq!(corrupt_what(found.map(|()| HEADER)), "the store id");
+        assert_eq!(corrupt_part(found.map(|()| HEADER)), "the store id");
         let found = HEADER.check(NAME, &FileHeader { uid: 1, ..HEADER });
-        assert_eq!(corrupt_what(found.map(|()| HEADER)), "the file uid");
+        assert_eq!(corrupt_part(found.map(|()| HEADER)), "the file uid");
     }
 }

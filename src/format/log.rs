@@ -329,7 +329,7 @@ mod tests {
     /// Encoding refuses items that no batch may hold.
     #[test]
     #[cfg(debug_assertions)]
-    fn what_cannot_be_put_panics() {
+    fn items_that_no_batch_may_hold_panic() {
         let refused = |kind, key: &[u8], value: &[u8]| {
             std::panic::catch_unwind(|| put_item(&mut Vec::new(), TREE, kind, key, value)).is_err()
         };

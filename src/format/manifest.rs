@@ -39,7 +39,7 @@
 //! settings: varint count, then u16 id, varint value of each, ids ascending
 //! run: of the slices of a partition on one level, those with one number are a run, and the greater number is
 //!     the newer; 0 on level 0, where each slice is a run and sequences say which is newer
-//! oldest tombstone: seconds since 1970 at which it was written at the latest; 0 without tombstones
+//! oldest tombstone: seconds since 1970 from which its age counts; 0 without tombstones
 //! dense tombstones: the most of them among 128 consecutive items
 //! ```
 //! Invariants: 1. an edit is one record, so it is applied whole or not at all; 2. a change has one encoding,

@@ -209,7 +209,7 @@ mod tests {
         bytes
     }
 
-    fn corrupt_what(bytes: &[u8]) -> &'static str {
+    fn corrupt_part(bytes: &[u8]) -> &'static str {
         match decode(bytes) {
             Err(Error::Corrupt(at)) => at.what,
             other => panic!("not corrupt: {other:?}"),
@@ -285,29 +285,29 @@ mod tests {
     #[test]
     fn checks() {
         let bytes = encode(UID, &live());
-        assert_eq!(corrupt_what(&bytes[..8192]), "the length of STORE");
-        assert_eq!(corrupt_what(&[bytes.clone(), vec![0]].concat()), "the length of STORE");
+        assert_eq!(corrupt_part(&bytes[..8192]), "the length of STORE");
+        assert_eq!(corrupt_part(&[bytes.clone(), vec![0]].concat()), "the length of STORE");
         let mut both = bytes.clone();
         both[PAGE_BYTES..].fill(0);
-        assert_eq!(corrupt_what(&both), "the slot's checksum");
+        assert_eq!(corrupt_part(&both), "the slot's checksum");
         let same = |live: &Live| pair(live, live);
-        assert_eq!(corrupt_what(&same(&Live { turn: 0, ..live() })), "the slot's turn");
+        assert_eq!(corrupt_part(&same(&Live { turn: 0, ..live() })), "the slot's turn");
         let manifest = ManifestPlace { number: 0, ..live().manifest };
-        assert_eq!(corrupt_what(&same(&Live { manifest, ..live() })), "the manifest number");
-        assert_eq!(corrupt_what(&same(&Live { next_file_number: 5, ..live() })), "the manifest number");
+        assert_eq!(corrupt_part(&same(&Live { manifest, ..live() })), "the manifest number");
+        assert_eq!(corrupt_part(&same(&Live { next_file_number: 5, ..live() })), "the manifest number");
         let mut padded = bytes.clone();
         (padded[2 * PAGE_BYTES - 1], padded[3 * PAGE_BYTES - 1]) = (1, 1);
-        assert_eq!(corrupt_what(&padded), "the rest of the slot");
+        assert_eq!(corrupt_part(&padded), "the rest of the slot");
         let agree = "what both slots must agree on";
-        assert_eq!(corrupt_what(&pair(&live(), &Live { next_file_number: 9, ..live() })), agree);
-        assert_eq!(corrupt_what(&pair(&live(), &Live { turn: 4, store_id: 1, ..live() })), agree);
-        assert_eq!(corrupt_what(&pair(&live(), &Live { turn: 4, hash_secret: [1; 16], ..live() })), agree);
+        assert_eq!(corrupt_part(&pair(&live(), &Live { next_file_number: 9, ..live() })), agree);
+        assert_eq!(corrupt_part(&pair(&live(), &Live { turn: 4, store_id: 1, ..live() })), agree);
+        assert_eq!(corrupt_part(&pair(&live(), &Live { turn: 4, hash_secret: [1; 16], ..live() })), agree);
         let mut other_store = bytes;
         other_store.truncate(PAGE_BYTES);
         other_store.extend(Live { store_id: 1, ..live() }.encode(UID, 0));
         other_store.extend(Live { store_id: 1, ..live() }.encode(UID, 1));
         other_store.resize(STORE_BYTES, 0);
-        assert_eq!(corrupt_what(&other_store), "the store id");
+        assert_eq!(corrupt_part(&other_store), "the store id");
         for slot in 0..2 {
             let mut one = other_store.clone();
             one[(2 - slot) * PAGE_BYTES..][..PAGE_BYTES].fill(0);

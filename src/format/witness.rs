@@ -101,7 +101,7 @@ mod tests {
 
     /// A witness decodes to itself. Zeros, any flipped bit and any truncation of its fields are refused.
     #[test]
-    fn what_is_not_whole_says_nothing() {
+    fn damaged_witnesses_are_refused() {
         let what = |page: &[u8]| Witness::decode(page).map_err(|bad| bad.what);
         let page = witness().encode();
         assert_eq!(what(&page), Ok(witness()));

@@ -158,7 +158,7 @@ pub fn store(bytes: &[u8], mode: Mode) {
     let file = whole(bytes, FileKind::Store, STORE_SLOT_BYTES, mode);
     if let Ok(found) = store::decode(&file) {
         let again = store::decode(&store::encode(found.uid, &found.live)).expect("it was decoded before");
-        assert_eq!(again.live, found.live, "what is live comes back the same");
+        assert_eq!(again.live, found.live, "live state survives encoding");
         let page = &file[WITNESS_OFFSET as usize..];
         if let Ok(witness) = Witness::decode(page) {
             assert_eq!(witness.encode(), page, "a witness comes back the same");
@@ -314,7 +314,7 @@ fn plain(block: &[u8]) {
     let mut out = Vec::new();
     let context = Context { file_uid: UID, offset: 0, tag: BlockKind::Data as u8 };
     again.encode(layout.items(), context, &mut out);
-    let encoded = data::check(&out).expect("what the builder makes is sound");
+    let encoded = data::check(&out).expect("built blocks are sound");
     assert_eq!(encoded.items(), layout.items(), "as many items");
     for index in 0..layout.items() {
         let same = [prefix, layout.suffix(block, index)].concat()
@@ -352,12 +352,12 @@ pub fn ranges(bytes: &[u8], mode: Mode) {
     }
     for key in probes(bytes).take(60) {
         let covers = |(start, end): (&[u8], &[u8])| start <= key && (end.is_empty() || key < end);
-        assert_eq!(ranges.covers(key), ranges.iter().any(covers), "what a range has");
+        assert_eq!(ranges.covers(key), ranges.iter().any(covers), "the keys of a range");
         ranges.around(key);
     }
     let mut again = Ranges::default();
     for extent in ranges.encode() {
-        again.decode_extent(&extent).expect("what was encoded decodes");
+        again.decode_extent(&extent).expect("encoded extents decode");
     }
     assert!(again == ranges, "ranges come back the same");
 }

@@ -268,7 +268,7 @@ mod tests {
 
     /// The bytes of quanta followed by a wait are counted.
     #[test]
-    fn what_waited_is_counted() {
+    fn paced_bytes_are_counted() {
         let pacer = Pacer::new(1);
         pacer.count_paced(3);
         pacer.count_paced(4);

@@ -117,9 +117,10 @@ pub(crate) trait Storage: Send + Sync {
     /// Starts writing `bytes` bytes from `offset` to the device, without waiting. A hint: never fails.
     fn start_writeback(&self, file: FileName, offset: u64, bytes: u64);
 
-    /// Returns whole pages of an unreferenced file to the file system. They read as zeros from then on; after
-    /// a crash, as zeros or as before. `Ok(false)` where the file has a second name, whose reader may need
-    /// the pages, and where the file system cannot punch holes.
+    /// Returns whole pages that nothing refers to any more to the file system; the file itself may stay in
+    /// use. They read as zeros from then on; after a crash, as zeros or as before. They read as zeros from
+    /// then on; after a crash, as zeros or as before. `Ok(false)` where the file has a second name, whose
+    /// reader may need the pages, and where the file system cannot punch holes.
     fn punch_hole(&self, _file: FileName, _offset: u64, _bytes: u64) -> Result<bool> {
         Ok(false)
     }

@@ -386,7 +386,7 @@ fn f11_reads_in_flight_have_their_own_bytes() {
 
 /// A reader reports its kind and the reason for it. A kernel that refuses a ring is no error.
 #[test]
-fn f10_readers_say_what_they_are() {
+fn f10_readers_report_their_kind() {
     for (storage, _parent) in readable(b"") {
         let (kind, why) = storage.reader_kind();
         assert!(["ring", "ring_poll", "pool", "pread", "simulated"].contains(&kind.name()));

@@ -44,7 +44,7 @@ knobs! {
         "Components on disk: sorted and searched by halves, or appended to and searched from end to start.";
     Arrays "arrays" Range::Number(1, 64),
         "Sorted arrays a component. 1: everything is merged into one. More: merged at once into the next.";
-    Components "components" Range::Number(1, 32), "Most components; the last one takes what comes.";
+    Components "components" Range::Number(1, 32), "Most components; the last one takes the rest.";
     Columns "columns" OFF_ON, "Keys and values in files of their own.";
     Merge "merge" Range::Words(&["tree", "heap"]), "Arrays are merged by a loser tree or by a binary heap.";
     Filter "filter" Range::Words(&["none", "global", "component"]),

@@ -153,7 +153,7 @@ impl SearchPool {
                     return Ok(Some(found));
                 }
                 Some(Ok(Searched::Missing)) => front += 1,
-                Some(Ok(Searched::Stopped)) => unreachable!("only what a newer one has decided is stopped"),
+                Some(Ok(Searched::Stopped)) => unreachable!("only a decided search is stopped"),
                 Some(Err(error)) => return Err(error),
             }
         }

@@ -222,7 +222,7 @@ fn for_crashes(preset: Preset, changes: &[(&str, &str)]) -> Knobs {
 /// loss stays within its bound. This holds for each preset, during merges, and with several arrays a
 /// component.
 #[test]
-fn crashes_lose_what_was_not_saved_and_nothing_else() {
+fn crashes_lose_only_unsaved_writes() {
     let both = [Crash::Process, Crash::Power];
     for preset in Preset::ALL {
         crash_everywhere(&for_crashes(preset, &[]), &both, 3);

@@ -8,7 +8,7 @@
 //! 2. Edits are numbered from 1 without gaps.
 //! 3. An edit is durable before the call that appended it returns.
 //! 4. Before an append to a loaded file, the contents read are made durable and the remains of a torn
-//!    write are zeroed. So they are before any action based on the contents.
+//!    write are zeroed. Both also happen before any action based on the contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 

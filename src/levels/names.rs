@@ -298,7 +298,7 @@ impl Names {
         let number = self.chunk_of(name);
         let chunk = Arc::make_mut(&mut self.chunks[number]);
         let index = chunk.position(name);
-        assert!(*chunk.names[index].name == *name, "only what is there is removed");
+        assert!(*chunk.names[index].name == *name, "only present names are removed");
         chunk.remove(index);
         if chunk.names.is_empty() {
             self.remove_chunk(number);

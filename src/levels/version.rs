@@ -5,10 +5,10 @@
 //! successors.
 //!
 //! Invariants:
-//! 1. Trees are sorted by id, each once; so are the chunks that hold them.
-//! 2. Levels hold their runs newest first. In level 0 every table is a run, and they are disjoint in
-//!    sequence; in a deeper level the tables with one run number are a run, and the greater number is the
-//!    newer.
+//! 1. Trees are sorted by id, without duplicates. They lie in chunks, which are in the same order.
+//! 2. Levels hold their runs newest first. In level 0 each table is a run, and no two overlap in sequence
+//!    numbers. In a deeper level, tables with the same run number form a run, and the run with the greater
+//!    number is newer.
 //! 3. Tables of a run are sorted by key and disjoint.
 
 mod placed;
@@ -402,7 +402,7 @@ impl Version {
             let tables = tables.expect("tables are removed from trees that are there");
             let before = tables.len();
             tables.retain(|(_, placed)| !names.contains(&placed.name()));
-            assert_eq!(before - tables.len(), names.len(), "only what is there is removed, and once");
+            assert_eq!(before - tables.len(), names.len(), "tables are removed once, and only if present");
         }
         for (id, tables) in touched {
             let tree = tables.map(|tables| Arc::new(Tree::from_tables(id, tables, self.tree(id))));
@@ -473,7 +473,7 @@ fn trie_after(before: Option<&Tree>, changes: Vec<VersionChange>) -> Option<Trie
     let mut trie = before.cloned();
     let mut piles: BTreeMap<NodeId, Vec<PileChange>> = BTreeMap::new();
     let find =
-        |name, node| before.and_then(|trie| trie.find(name, node)).expect("only what is there is moved");
+        |name, node| before.and_then(|trie| trie.find(name, node)).expect("only present tables are moved");
     for change in changes {
         match change {
             VersionChange::AddTree(_) => {
@@ -511,7 +511,7 @@ fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: VersionChange) {
         VersionChange::Move { name, spot, .. } => {
             let tables = tables.as_mut().expect("tables are moved in trees that are there");
             let moved = tables.iter_mut().find(|(_, placed)| placed.name() == name);
-            moved.expect("only what is there is moved").0 = spot;
+            moved.expect("only present tables are moved").0 = spot;
         }
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     /// The returned view has a generation or version that is published between the reads of view and bound,
     /// since it may hold items within the bound.
     #[test]
-    fn a_view_has_what_its_bound_has() {
+    fn a_view_has_the_items_within_its_bound() {
         type Comes = fn(&Views, &Arc<Generation>);
         let comes: [Comes; 2] = [
             |views, generation| views.begin_generation(Arc::clone(generation)),

@@ -26,9 +26,9 @@
 //!    `Bump::entry` returns.
 //! 3. Words and entries never overlap: front ≤ back.
 //!
-//! These rules bind this folder, which gives out offsets only in a `Position` or a `VersionId`. Every access
-//! is also checked to lie inside the region and to be aligned. So a broken rule reads wrong bytes, and never
-//! beyond the region.
+//! These rules bind this folder, which gives out offsets only in an `ItemPosition` or a `VersionId`. Every
+//! access is also checked to lie inside the region and to be aligned. So a broken rule reads wrong bytes, and
+//! never beyond the region.
 
 #![expect(unsafe_code, reason = "views of a raw region as atomics and as bytes")]
 

@@ -15,17 +15,19 @@
 //!    release after the insertions. Then it reads. So every entry within the bound was published before its
 //!    descent began.
 //! 2. Every node that a descent enters was part of its tree at some moment since the descent began, with the
-//!    range for which it was entered. The root was loaded from the directory then. For a child there are two
-//!    cases. If the parent was part of the tree when the child was loaded, so was the child; the parent's
-//!    order word, checked again, shows that no separator was added that would have narrowed the child's range
-//!    (`index::turn`). If the parent had been replaced by then, it is frozen: its children are those of the
-//!    moment of its replacement, which came after it was entered.
+//!    range for which it was entered. The root is loaded from the directory when the descent begins. For a
+//!    child there are two cases. If the parent was part of the tree when the child was loaded, so was the
+//!    child; the parent's order word, checked again, shows that no separator was added that would have
+//!    narrowed the child's range (`index::turn`). If the parent had been replaced before the child was
+//!    loaded, it is frozen with the children it had when it was replaced. It was replaced after the descent
+//!    entered it, so these were part of the tree during the descent.
 //! 3. Nodes are replaced by copies (split or grown), never emptied, and a replaced node is never changed
 //!    again. So an entered node holds every key of its range that was published before the descent began: all
-//!    keys that the bound allows. Keys that it may lack are newer. The exception is a full node at the right
-//!    edge that stays when the tree is appended to. All keys right of it are new, so it lacks no key that the
-//!    bound allows. Being full, it changes only by newer versions. Being at the edge, it skips no bytes of
-//!    its keys, so a reader with a key beyond its new range finds no other key in its place.
+//!    keys that the bound allows. Keys that it may lack are newer. The exception is an append: a full node at
+//!    the right edge is not copied, and a new node is put to its right. All keys right of it are new, so it
+//!    lacks no key that the bound allows. Being full, it changes only by newer versions. A node at the edge
+//!    skips no common prefix of its keys (`node`), so a reader with a key beyond its new range finds no other
+//!    key in its place.
 //! 4. A version is reachable from every newer version of its key (`older`, `jump`), so a newer version hides
 //!    no version within the bound.
 //! 5. A position stays valid as long as its generation, for the bound it was made with. Its leaf, replaced or

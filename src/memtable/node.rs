@@ -134,7 +134,7 @@ impl<'a> IndexNode<'a> {
         items: &[NodeItem],
     ) -> IndexNode<'a> {
         let at = bump.words(node_bytes(shape.level, shape.slots_count));
-        let skip = u16::try_from(shape.skip).expect("keys, and what they have in common, are below 64 KiB");
+        let skip = u16::try_from(shape.skip).expect("keys and their common prefix are below 64 KiB");
         let header = u32::from(shape.level) | (shape.slots_count as u32) << 8 | u32::from(skip) << 16;
         arena.halves(at + HEADER_AT, 1)[0].store(header, Ordering::Relaxed);
         let node = IndexNode::open(arena, at);

@@ -242,7 +242,7 @@ impl RangeList {
             (places(level) - places(level + 1)) * run_bytes(level).next_multiple_of(LINE_BYTES)
         };
         let runs: usize = (1..=LEVELS_COUNT_MAX).map(of_level).sum();
-        (count * RANGE_BYTES).checked_sub(chunks + runs).expect("tombstones pay for what they take")
+        (count * RANGE_BYTES).checked_sub(chunks + runs).expect("tombstones account for the memory they take")
     }
 
     /// Builds the run over the last 4^level tombstones, of which `newest`, the one to be added, is the last.

@@ -73,7 +73,7 @@ mod tests {
     proptest::proptest! {
         /// Every bound finds the same version as a walk of the plain list, also where sequences are equal.
         #[test]
-        fn jumps_find_what_the_list_has(gaps in proptest::collection::vec(0u64..3, 1..200)) {
+        fn jumps_find_the_version_of_a_list_walk(gaps in proptest::collection::vec(0u64..3, 1..200)) {
             let mut sequence = 1;
             let sequences: Vec<Sequence> = gaps.iter().map(|gap| { sequence += gap; sequence }).collect();
             let (arena, mut bump) = Arena::new(Region::heap(64 << 10).expect("small allocation"));

@@ -260,7 +260,7 @@ proptest! {
     /// The unhidden items are those that no range of a newer source covers, each key once, in its newest
     /// version.
     #[test]
-    fn ranges_hide_what_is_older(
+    fn ranges_hide_older_items(
         sources in prop::collection::vec(
             (
                 prop::collection::btree_set(keys(), 0..12),

@@ -18,7 +18,8 @@ pub(crate) enum Search {
     Serial,
     /// This many runs at once, 8 at most.
     Parallel(usize),
-    /// Two while the first may not decide and the device has few reads.
+    /// Two while the first may not decide and the device has few reads; in a trie up to `READS_FEW` less the
+    /// reads in flight.
     Adaptive,
 }
 

@@ -116,7 +116,7 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> (Get, MachineStep<Reads, Result<Lookup<'p>>>) {
-        debug_assert!(!T::TOUCHES, "who takes turns begins");
+        debug_assert!(!T::TOUCHES, "gets that take turns call begin");
         let tree = view.version.tree(op.tree);
         let mut get = Get::begin(op, view, tree);
         let ahead = if T::WIDE { tree.and_then(|tree| get.look_ahead(op, tree)) } else { None };

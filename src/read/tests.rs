@@ -440,7 +440,7 @@ fn gets_look_ahead_where_the_last_one_ended() {
 /// A scan yields the map's items in its range, in both directions, at every bound, for any order of answers,
 /// and returns its end again when asked again.
 #[test]
-fn scans_yield_what_is_in_range() {
+fn scans_yield_the_items_in_range() {
     for mut world in worlds() {
         for round in 0..40 {
             let range = (world.bound(), world.bound());
@@ -497,7 +497,7 @@ fn seeks_start_anew() {
 /// If a level has almost all items and no deletes, many items come without a match, also with a prefix that
 /// all keys share.
 #[test]
-fn what_is_far_ahead_comes_without_matches() {
+fn items_of_a_dominant_level_come_without_matches() {
     for seed in [20, 24, 26, 30] {
         let mut world = World::deep(seed);
         let (bound, model) = world.models.last().expect("there are some").clone();
@@ -514,7 +514,7 @@ fn what_is_far_ahead_comes_without_matches() {
 
 /// A tree knows the common prefix and the length of the keys of all its runs.
 #[test]
-fn trees_know_what_their_keys_share() {
+fn trees_know_the_common_prefix_of_their_keys() {
     let storage: Arc<dyn Storage> = SimDisk::new(1);
     storage.create_directory().expect("no fault");
     let secret = HashSecret::expand([1; 16]);

@@ -88,7 +88,7 @@ impl FileReadahead {
         self.reader.reap(&mut completed);
         let done = completed.pop().expect("one read was in flight");
         let target: Box<dyn std::any::Any> = done.target;
-        let Piece(spare, _, _reading) = *target.downcast().expect("what was pushed comes back");
+        let Piece(spare, _, _reading) = *target.downcast().expect("the ring returns the pushed target");
         let read = done.result.and_then(|read| {
             if read != bytes {
                 let at = offset + read as u64;

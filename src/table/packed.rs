@@ -211,7 +211,7 @@ mod tests {
 
     /// Every entry that decodes unpacks to itself, up to the largest values, for damaged footers too.
     #[test]
-    fn what_decodes_is_packed() {
+    fn decodable_entries_unpack_to_themselves() {
         let end_max = bytes(u32::MAX);
         for end in [end_max, 1 << 20] {
             let footer = Footer { blocks_checksum: 1, slices: vec![entry(end, 65_535)] };

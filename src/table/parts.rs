@@ -30,7 +30,8 @@ pub(crate) struct TablePart {
 #[derive(Debug)]
 pub(crate) enum Said {
     /// A block of items: their number, the first and last key as they are shown, and the plain length if the
-    /// block is compressed. Where the places of keys are left out, the keys are shown as stored.
+    /// block is compressed. Where the places of keys are left out, the keys are shown as the caller gave
+    /// them.
     Items {
         items: usize,
         first: String,

@@ -82,7 +82,7 @@ impl TableReader {
         }
     }
 
-    /// The address of the block, and its place in the cache if that is known.
+    /// The address of the block, and its frame hint, if it has one.
     #[inline]
     pub(crate) fn block_at<'t>(
         &'t self,

@@ -1,7 +1,7 @@
 //! One log file being written: the position of the next record.
 //!
 //! A log does no I/O after its creation. Commit is a state machine whose driver writes the bytes that
-//! [`LogWriter::frame`] appends, syncs the file, and writes the page that [`LogWriter::synced`] returns: a
+//! [`LogFramer::frame`] appends, syncs the file, and writes the page that [`LogFramer::synced`] returns: a
 //! slot of the log, or the witness (the last-synced log position, kept in STORE). The commit leader owns the
 //! log; `Send`, not shared.
 //!
@@ -47,18 +47,18 @@ pub(crate) struct LogMark(Framer);
 
 /// The write side of a log.
 #[derive(Debug)]
-pub(crate) struct LogWriter {
+pub(crate) struct LogFramer {
     file: FileName,
     framer: Framer,
 }
 
-impl LogWriter {
+impl LogFramer {
     /// Creates the file, full of zeros, and syncs it. The caller syncs the directory.
     ///
     /// # Errors
     /// `Full` or `Io` of the storage; the incomplete file is removed.
-    pub(crate) fn create(storage: &dyn Storage, identity: &LogIdentity) -> Result<LogWriter> {
-        let mut log = LogWriter::begin(storage, identity);
+    pub(crate) fn create(storage: &dyn Storage, identity: &LogIdentity) -> Result<LogFramer> {
+        let mut log = LogFramer::begin(storage, identity);
         let file = log.file;
         storage.create(file)?;
         let written = storage
@@ -77,8 +77,8 @@ impl LogWriter {
     /// Makes the file from `old`, a log of the same length and path that the manifest no longer names, and
     /// syncs it. The caller syncs the directory. The old records stay in the file but are invalid, because
     /// the uid is new.
-    pub(crate) fn recycle(storage: &dyn Storage, old: FileName, identity: &LogIdentity) -> Result<LogWriter> {
-        let mut log = LogWriter::begin(storage, identity);
+    pub(crate) fn recycle(storage: &dyn Storage, old: FileName, identity: &LogIdentity) -> Result<LogFramer> {
+        let mut log = LogFramer::begin(storage, identity);
         let length = storage.length(old)?.unwrap_or(0);
         if length != identity.bytes || old.path != identity.path {
             return Err(Error::corrupt(
@@ -95,9 +95,9 @@ impl LogWriter {
         Ok(log)
     }
 
-    fn begin(storage: &dyn Storage, identity: &LogIdentity) -> LogWriter {
+    fn begin(storage: &dyn Storage, identity: &LogIdentity) -> LogFramer {
         let framer = Framer::new(identity.header(), identity.bytes, storage.boot_id());
-        LogWriter { file: identity.file(), framer }
+        LogFramer { file: identity.file(), framer }
     }
 
     pub(crate) fn file(&self) -> FileName {
@@ -105,8 +105,8 @@ impl LogWriter {
     }
 
     /// Continues a log that was replayed and made durable; see [`replay`](super::replay).
-    pub(super) fn resume(file: FileName, framer: Framer) -> LogWriter {
-        LogWriter { file, framer }
+    pub(super) fn resume(file: FileName, framer: Framer) -> LogFramer {
+        LogFramer { file, framer }
     }
 
     /// Length of the file.
@@ -137,7 +137,7 @@ impl LogWriter {
     /// Appends one framed batch to `out` and advances the tail.
     ///
     /// # Panics
-    /// If the payload is empty or longer than [`LogWriter::room_bytes`].
+    /// If the payload is empty or longer than [`LogFramer::room_bytes`].
     pub(crate) fn frame(&mut self, first_sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
         self.framer.frame(first_sequence, payload, out);
     }
@@ -169,7 +169,7 @@ impl LogWriter {
         }
     }
 
-    /// As [`LogWriter::synced`], for the last sync: the page is always a slot. `has_failed_tail`: behind that
+    /// As [`LogFramer::synced`], for the last sync: the page is always a slot. `has_failed_tail`: behind that
     /// end lies a failed tail, records that a full disk refused.
     pub(crate) fn ended(&mut self, up_to: FramePoint, has_failed_tail: bool) -> (FileName, u64, Vec<u8>) {
         let (offset, page) = match has_failed_tail {

@@ -1,4 +1,4 @@
-//! The write-ahead log: one file per memtable generation, written through [`log::LogWriter`], read back by
+//! The write-ahead log: one file per memtable generation, written through [`log::LogFramer`], read back by
 //! [`replay::replay`].
 //!
 //! The order of commits and the waiting for syncs are in `write::commit`. The manifest says which logs exist.
@@ -11,4 +11,4 @@ pub(crate) mod replay;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use log::{LogIdentity, LogMark, LogWriter};
+pub(crate) use log::{LogFramer, LogIdentity, LogMark};

@@ -3,9 +3,9 @@
 //! [`replay`] only reads: open decides everything before its first write. [`make_durable`] runs after that
 //! decision.
 //!
-//! The end of a log does not show that a record is missing there, because a page that never reached the
-//! device reads as zeros. So each replay gets the last sequence number of the previous log. A log that does
-//! not continue from that number is not replayed, and neither is any later one.
+//! The end of a log cannot show that its last records are missing: a page that never reached the device reads
+//! as zeros, like unused space. So each replay gets the last sequence number of the previous log. A log that
+//! does not continue from that number is not replayed, and neither is any later one.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, SEQUENCE_MAX, Sequence};
@@ -16,7 +16,7 @@ use crate::format::manifest;
 use crate::format::witness::{WITNESS_OFFSET, Witness};
 use crate::io::storage::{Storage, read_start, read_whole, write_zeros};
 
-use super::log::LogWriter;
+use super::log::LogFramer;
 
 /// Zeros are written over leftover records in pieces of this size.
 const ZEROS_BYTES_MAX: u64 = 1 << 20;
@@ -259,7 +259,7 @@ fn read_log(storage: &dyn Storage, expected: &Expected) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// As [`make_durable`].
-pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<LogWriter> {
+pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<LogFramer> {
     let (file, end) = (replayed.file, replayed.end);
     let mut to = end.bytes + replayed.good_behind_bytes;
     let has_written = to > end.bytes || !replayed.unsynced.is_empty();
@@ -282,7 +282,7 @@ pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<Lo
         Ok(()) | Err(Error::Full { .. }) => {}
         Err(error) => return Err(error),
     }
-    Ok(LogWriter::resume(file, replayed.framer))
+    Ok(LogFramer::resume(file, replayed.framer))
 }
 
 /// Makes all replayed records durable: rewrites in place those not known to be durable, syncs, and records

@@ -1,7 +1,7 @@
 //! A log written and read back through a storage: crashes of the process and of the system, recycling, gaps,
 //! damage.
 
-use super::log::{LogIdentity, LogWriter};
+use super::log::{LogFramer, LogIdentity};
 use super::memory::MemoryStorage;
 use super::replay::{After, Chain, LogEntry, Replayed, make_durable, read_witness, replay};
 use crate::base::error::{Error, Result};
@@ -38,13 +38,13 @@ fn batch(keys: &[&str]) -> Vec<u8> {
 /// A log with the sequence number of its next item.
 struct Writer<'a> {
     storage: &'a MemoryStorage,
-    log: LogWriter,
+    log: LogFramer,
     next: Sequence,
 }
 
 impl<'a> Writer<'a> {
     fn new(storage: &'a MemoryStorage, number: u64, next: Sequence) -> Writer<'a> {
-        let log = LogWriter::create(storage, &identity(number)).expect("room");
+        let log = LogFramer::create(storage, &identity(number)).expect("room");
         if !storage.names().contains(&FileName::STORE) {
             storage.put(FileName::STORE, &[0; STORE_BYTES]);
         }
@@ -86,7 +86,7 @@ fn keys(storage: &dyn Storage, entry: &LogEntry) -> String {
     found.into_iter().map(|(_, key)| key).collect()
 }
 
-fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
+fn corrupt_part<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
     match result {
         Err(Error::Corrupt(at)) => at.what,
         other => panic!("not corrupt: {other:?}"),
@@ -129,7 +129,7 @@ fn framing_goes_on_during_a_sync() {
     writer.log.frame(2, &batch(&["b"]), &mut out);
     assert_eq!(
         out.len(),
-        LogWriter::record_bytes(batch(&["a"]).len()) + LogWriter::record_bytes(batch(&["b"]).len())
+        LogFramer::record_bytes(batch(&["a"]).len()) + LogFramer::record_bytes(batch(&["b"]).len())
     );
     storage.write(writer.log.file(), at, &out).expect("no fault");
     let up_to = writer.log.tail();
@@ -201,7 +201,7 @@ fn recycling_forgets() {
     let storage = MemoryStorage::new(5);
     let mut old = Writer::new(&storage, 1, 1);
     old.write(&["old one"]).write(&["old two"]).write(&["old three"]).sync();
-    let log = LogWriter::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
+    let log = LogFramer::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
     assert_eq!(storage.names(), [FileName::STORE, FileName::new(FileKind::Log, 2)]);
     storage.power_cut();
     let (found, replayed) = read(&storage, &entry(2, None, None)).expect("sound");
@@ -211,12 +211,12 @@ fn recycling_forgets() {
     assert_eq!(keys(&storage, &entry(2, None, None)), "new one");
     let longer = LogIdentity { bytes: BYTES + 8, ..identity(3) };
     assert_eq!(
-        corrupt_what(LogWriter::recycle(&storage, writer.log.file(), &longer)),
+        corrupt_part(LogFramer::recycle(&storage, writer.log.file(), &longer)),
         "the length of a log to recycle"
     );
     let elsewhere = LogIdentity { path: 1, ..identity(3) };
     assert_eq!(
-        corrupt_what(LogWriter::recycle(&storage, writer.log.file(), &elsewhere)),
+        corrupt_part(LogFramer::recycle(&storage, writer.log.file(), &elsewhere)),
         "the length of a log to recycle"
     );
 }
@@ -228,7 +228,7 @@ fn logs_go_on_from_each_other() {
     let storage = MemoryStorage::new(5);
     Writer::new(&storage, 1, 11).write(&["a"]).write(&["b"]);
     assert_eq!(keys(&storage, &entry(1, None, Some(10))), "ab");
-    assert_eq!(corrupt_what(read(&storage, &entry(1, None, Some(9)))), "the first sequence of a batch");
+    assert_eq!(corrupt_part(read(&storage, &entry(1, None, Some(9)))), "the first sequence of a batch");
     storage.reboot();
     let (found, replayed) = read(&storage, &entry(1, None, Some(9))).expect("a gap");
     assert_eq!((found.len(), replayed.items, replayed.last_sequence, replayed.gap), (0, 0, 9, true));
@@ -236,7 +236,7 @@ fn logs_go_on_from_each_other() {
     let (changes, mut replayed) = (storage.changes(), replayed);
     make_durable(&storage, &mut replayed).expect("nothing to do");
     assert_eq!(storage.changes(), changes, "what is not used is left as it is");
-    assert_eq!(corrupt_what(read(&storage, &entry(1, None, Some(11)))), "the first sequence of a batch");
+    assert_eq!(corrupt_part(read(&storage, &entry(1, None, Some(11)))), "the first sequence of a batch");
     let oldest = |last| LogEntry { after: After::AtLeast(last), ..entry(1, None, None) };
     assert_eq!(keys(&storage, &oldest(10)), "ab");
     assert_eq!(keys(&storage, &oldest(12)), "ab", "what is in tables already may stand in the log too");
@@ -250,7 +250,7 @@ fn remains_of_an_earlier_life_are_no_gap() {
     let storage = MemoryStorage::new(5);
     let mut old = Writer::new(&storage, 1, 1);
     old.write(&["old one", "old two"]).sync();
-    let log = LogWriter::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
+    let log = LogFramer::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
     Writer { storage: &storage, log, next: 3 }.write(&["a"]);
     Writer::new(&storage, 3, 4).write(&["b"]);
     let (_, first) = read(&storage, &entry(2, None, None)).expect("sound");
@@ -269,7 +269,7 @@ fn a_gap_before_synced_records_is_corruption() {
     Writer::new(&storage, 2, 10).write(&["a"]);
     storage.reboot();
     let synced = read(&storage, &entry(1, None, Some(8)));
-    assert_eq!(corrupt_what(synced), "the first sequence of a batch");
+    assert_eq!(corrupt_part(synced), "the first sequence of a batch");
     assert!(read(&storage, &entry(2, None, Some(8))).expect("a gap").1.gap);
 }
 
@@ -312,7 +312,7 @@ fn damage_has_an_offset() {
 
 /// Bytes that were shed are not written: the log must be replayed again before it is made durable.
 #[test]
-fn what_was_shed_is_not_written() {
+fn shed_log_bytes_are_not_written() {
     let storage = MemoryStorage::new(5);
     Writer::new(&storage, 1, 1).write(&["a"]);
     let (_, mut replayed) = read(&storage, &entry(1, None, None)).expect("sound");
@@ -380,9 +380,9 @@ fn a_chain_ends_at_a_gap() {
     let expected = [first, cut.clone(), cut.clone(), cut];
     assert_eq!(follow(&storage, 0, &[1, 2, 3, 4]).expect("gaps"), expected);
     let behind = follow(&storage, 0, &[1, 2, 3, 5]);
-    assert_eq!(corrupt_what(behind), "the first sequence behind records that are missing");
+    assert_eq!(corrupt_part(behind), "the first sequence behind records that are missing");
     let behind = follow(&storage, 0, &[1, 2, 5]);
-    assert_eq!(corrupt_what(behind), "the first sequence behind records that are missing");
+    assert_eq!(corrupt_part(behind), "the first sequence behind records that are missing");
 }
 
 /// Sequence numbers that jump within a log, and batches that do not decode, are corruption, because the
@@ -395,15 +395,15 @@ fn good_records_must_make_sense() {
     writer.next = 3;
     writer.write(&["b"]);
     storage.reboot();
-    assert_eq!(corrupt_what(read(&storage, &entry(1, None, None))), "the first sequence of a batch");
+    assert_eq!(corrupt_part(read(&storage, &entry(1, None, None))), "the first sequence of a batch");
     let mut writer = Writer::new(&storage, 2, 0);
     writer.write(&["a"]);
-    assert_eq!(corrupt_what(read(&storage, &entry(2, None, None))), "the first sequence of a batch");
+    assert_eq!(corrupt_part(read(&storage, &entry(2, None, None))), "the first sequence of a batch");
     let mut writer = Writer::new(&storage, 3, 1);
     let (at, mut out) = (writer.log.tail().bytes, Vec::new());
     writer.log.frame(1, b"not a batch", &mut out);
     storage.write(writer.log.file(), at, &out).expect("no fault");
-    assert_eq!(corrupt_what(read(&storage, &entry(3, None, None))), "the kind of item");
+    assert_eq!(corrupt_part(read(&storage, &entry(3, None, None))), "the kind of item");
 }
 
 /// A sealed log ends at the end in the manifest. A missing, shorter or longer file is an error that names it.
@@ -420,12 +420,12 @@ fn promises_and_lengths() {
     let bytes = storage.bytes(writer.log.file());
     for bytes in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
         storage.put(writer.log.file(), bytes);
-        assert_eq!(corrupt_what(read(&storage, &entry(1, None, None))), "the file's length");
+        assert_eq!(corrupt_part(read(&storage, &entry(1, None, None))), "the file's length");
     }
-    assert_eq!(corrupt_what(read(&storage, &entry(9, None, None))), "the file");
+    assert_eq!(corrupt_part(read(&storage, &entry(9, None, None))), "the file");
     let mut endless = entry(1, None, None);
     endless.log.bytes = u64::MAX;
-    assert_eq!(corrupt_what(read(&storage, &endless)), "the recorded length");
+    assert_eq!(corrupt_part(read(&storage, &endless)), "the recorded length");
 }
 
 /// Creating a log fails if any of its steps fails.
@@ -435,7 +435,7 @@ fn creation_can_fail_at_every_step() {
     let mut step = 1;
     loop {
         storage.fail_after(Some(step));
-        let made = LogWriter::create(&storage, &identity(1));
+        let made = LogFramer::create(&storage, &identity(1));
         storage.fail_after(None);
         if made.is_ok() {
             break;

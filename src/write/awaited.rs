@@ -51,7 +51,7 @@ mod tests {
 
     /// Only memory released after the worker's check is reported, and only once.
     #[test]
-    fn what_is_given_while_awaited_is_told() {
+    fn memory_released_while_awaited_is_reported() {
         let changed = Arc::new(Event::new());
         let awaited = AwaitedMemory::new(&changed);
         awaited.give();

@@ -12,7 +12,7 @@
 //! 2. A batch lies wholly in one record, one log and one generation.
 //! 3. The visible sequence advances only after the append (and the sync, where requested) and after every
 //!    item is in the memtable.
-//! 4. A sync covers every earlier log before it covers this one.
+//! 4. Before the active log is synced, all earlier logs are durable.
 //! 5. After a failed sync, or a failed append other than on a full disk, the latch is set and no commit
 //!    writes.
 
@@ -24,7 +24,7 @@ use crate::base::reserve;
 use crate::base::step::MachineStep;
 use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
-use crate::wal::{LogMark, LogWriter};
+use crate::wal::{LogFramer, LogMark};
 
 use super::batch::{self, Keyspaces};
 use super::large::{self, LargeRoom};
@@ -375,7 +375,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             return Vec::new();
         }
         let (mut items, mut bytes) = (op.items, op.key_value_bytes);
-        let mut records = LogWriter::record_bytes(op.payload.len());
+        let mut records = LogFramer::record_bytes(op.payload.len());
         let (mut count, mut frees) = (0, op.frees);
         queue.waiting.retain(|ticket| match ticket.keyspaces.check_live() {
             Ok(()) => true,
@@ -388,7 +388,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         for ticket in queue.waiting.iter().take_while(|ticket| ticket.seals == Seals::No) {
             items += ticket.items;
             bytes += ticket.key_value_bytes;
-            records += LogWriter::record_bytes(ticket.payload.len());
+            records += LogFramer::record_bytes(ticket.payload.len());
             frees &= ticket.frees;
             let has_room =
                 leader.has_memtable_room(items, bytes, frees) && leader.has_log_room(records, frees);

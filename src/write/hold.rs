@@ -127,7 +127,7 @@ impl<'w> Hold<'w> {
     pub(crate) fn seal(&mut self) -> Result<Sealing> {
         let writer = self.writer;
         let leader = self.leader();
-        assert!(leader.failed_tail_to == 0, "the next log would have the remains' sequence numbers");
+        assert!(leader.failed_tail_to == 0, "the next log would have the failed tail's sequence numbers");
         writer.seal(leader)
     }
 
@@ -135,7 +135,7 @@ impl<'w> Hold<'w> {
     pub(crate) fn seal_into(&mut self, next: MemtableAndLog) {
         let writer = self.writer;
         let leader = self.leader();
-        assert!(leader.failed_tail_to == 0, "the next log would have the remains' sequence numbers");
+        assert!(leader.failed_tail_to == 0, "the next log would have the failed tail's sequence numbers");
         writer.seal_into(leader, next);
     }
 

@@ -3,7 +3,7 @@
 //! No log is made here: the flush worker makes logs, in the length that the writer requests. Pure arithmetic.
 
 use crate::format::frames::RECORDS_FROM;
-use crate::wal::LogWriter;
+use crate::wal::LogFramer;
 
 /// Limit of the bytes in a group, beside the leader's own batch.
 pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -39,7 +39,7 @@ impl LogLengths {
     const GROWTH: u64 = 4;
 
     /// Length of the log after `log`, with room for a payload.
-    pub(super) fn next(self, log: &LogWriter, payload_bytes: usize) -> NextLog {
+    pub(super) fn next(self, log: &LogFramer, payload_bytes: usize) -> NextLog {
         let (bytes, used_bytes) = (log.bytes(), log.tail().bytes);
         let wanted = if used_bytes > bytes / 2 {
             bytes * Self::GROWTH
@@ -49,7 +49,7 @@ impl LogLengths {
         } else {
             bytes
         };
-        let record_bytes = LogWriter::record_bytes(payload_bytes) as u64;
+        let record_bytes = LogFramer::record_bytes(payload_bytes) as u64;
         // The reserve of the whole log is less than twice the reserve of the record alone, because the record
         // is most of the log.
         let needed = RECORDS_FROM + record_bytes + 2 * log_reserve_bytes(record_bytes);

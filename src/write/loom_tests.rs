@@ -15,7 +15,7 @@ use crate::io::storage::Storage;
 use crate::levels::version::Version;
 use crate::levels::view::{View, Views};
 use crate::memtable;
-use crate::wal::{LogIdentity, LogWriter};
+use crate::wal::{LogFramer, LogIdentity};
 
 use super::batch::{BatchItems, Keyspaces};
 use super::commit::{Commit, CommitOp};
@@ -37,7 +37,7 @@ impl World {
         disk.create_directory().expect("no fault");
         let identity =
             LogIdentity { number: 1, path: 0, uid: 101, store_id: 7, bytes: RECORDS_FROM + (16 << 10) };
-        let log = LogWriter::create(&*disk, &identity).expect("room");
+        let log = LogFramer::create(&*disk, &identity).expect("room");
         let region = Region::heap(GENERATION_BYTES).expect("small allocation");
         let (generation, inserter) = memtable::generation(region);
         let epoch = Epoch::new();
@@ -114,7 +114,7 @@ fn loom_commits_are_answered_and_seen() {
 
 /// A close beside a commit: both end, and the commit is done or refused.
 #[test]
-fn loom_a_close_waits_for_nobody_for_ever() {
+fn loom_a_close_and_a_commit_both_end() {
     explore(|| {
         let world = World::new();
         let other = loom::thread::spawn({

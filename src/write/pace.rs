@@ -2,7 +2,7 @@
 //! completely.
 //!
 //! Memory that waits for its flush delays all writers. Merges that are behind delay only writers to their own
-//! tree. Each item pays for its own tree, so items of other trees in a batch are not delayed. `engine`
+//! tree. Each item adds a delay for its own tree only; items of other trees in a batch add none. `engine`
 //! measures the backlog. A commit pays its delay before it queues up, where it blocks no other commit. Any
 //! thread may call.
 //!

@@ -3,11 +3,11 @@
 use crate::base::reserve::Grant;
 use crate::base::sync::Arc;
 use crate::memtable::{Generation, Inserter};
-use crate::wal::LogWriter;
+use crate::wal::LogFramer;
 
 /// A log and a generation.
 pub(crate) struct MemtableAndLog {
-    pub(crate) log: LogWriter,
+    pub(crate) log: LogFramer,
     pub(crate) generation: Arc<Generation>,
     pub(crate) inserter: Inserter,
 }

@@ -9,7 +9,7 @@ use crate::base::reserve::{Grant, Reserve, Role};
 use crate::base::sync::{Arc, AtomicBool, Mutex, OnceLock};
 use crate::format::frames::RECORDS_FROM;
 use crate::memtable::BatchSize;
-use crate::wal::LogWriter;
+use crate::wal::LogFramer;
 
 use super::lengths::{GROUP_BYTES_MAX, log_reserve_bytes, memtable_reserve_bytes};
 use super::standby::{MemtableAndLog, StandbyMemtable};
@@ -112,7 +112,7 @@ impl WriteLeader {
     }
 
     /// Continues with `log` and `next`; the sealed generation waits for its flush.
-    pub(super) fn seal(&mut self, log: LogWriter, next: StandbyMemtable) -> Arc<SealedGeneration> {
+    pub(super) fn seal(&mut self, log: LogFramer, next: StandbyMemtable) -> Arc<SealedGeneration> {
         self.switch_log(log);
         self.seal_before(next, self.last_sequence)
     }
@@ -131,7 +131,7 @@ impl WriteLeader {
     }
 
     /// Continues with another log and the same generation.
-    pub(super) fn switch_log(&mut self, next: LogWriter) {
+    pub(super) fn switch_log(&mut self, next: LogFramer) {
         let old = std::mem::replace(&mut self.active.log, next);
         let is_durable = OnceLock::new();
         if old.unsynced_bytes() == 0 {

@@ -12,7 +12,7 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard, On
 use crate::format::frames::FramePoint;
 use crate::levels::view::Views;
 use crate::memtable::Generation;
-use crate::wal::LogWriter;
+use crate::wal::LogFramer;
 
 use super::awaited::AwaitedMemory;
 use super::large::LargeRoom;
@@ -126,7 +126,7 @@ pub(crate) struct Writer {
 pub(super) struct WriteQueue {
     pub(super) leader: Option<Box<WriteLeader>>,
     pub(super) waiting: Vec<Arc<Ticket>>,
-    pub(super) standby_log: Option<LogWriter>,
+    pub(super) standby_log: Option<LogFramer>,
     pub(super) standby_memtable: Option<StandbyMemtable>,
     pub(super) requests: StandbyRequests,
     pub(super) sealed: Vec<Arc<SealedGeneration>>,
@@ -275,11 +275,11 @@ impl Writer {
     /// The standby log's file, and whether a standby generation is ready.
     pub(crate) fn standby(&self) -> (Option<FileName>, bool) {
         let queue = self.queue.lock();
-        (queue.standby_log.as_ref().map(LogWriter::file), queue.standby_memtable.is_some())
+        (queue.standby_log.as_ref().map(LogFramer::file), queue.standby_memtable.is_some())
     }
 
     /// Gives the leader a standby log.
-    pub(crate) fn put_standby_log(&self, log: LogWriter) {
+    pub(crate) fn put_standby_log(&self, log: LogFramer) {
         let mut queue = self.queue.lock();
         queue.requests.log = None;
         queue.standby_log = Some(log);

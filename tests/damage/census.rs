@@ -11,7 +11,7 @@ use trine::sim::{Stop, World};
 use trine::{Access, Db, Error, Result};
 
 use crate::rng::Rng;
-use crate::support::{Model, find, find_hashed, names, says_what_to_do};
+use crate::support::{Model, checked_message, find, find_hashed, names};
 
 use super::faults::{Changes, Fault, PAGE_BYTES, kind};
 use super::states::{Contents, Doubt, Moment, PartitionOf, State, vouched_bytes};
@@ -312,7 +312,7 @@ fn are_told(db: &Db, state: &State, answers: &BTreeMap<String, Answers>) -> std:
 
 /// Asserts that the error names a damaged file, with an offset in it or just past its end.
 fn names_the_damage(error: Error, state: &State, fault: &Fault) -> std::result::Result<(), String> {
-    let error = catch_unwind(AssertUnwindSafe(|| says_what_to_do(error))).map_err(|_| "a bad message")?;
+    let error = catch_unwind(AssertUnwindSafe(|| checked_message(error))).map_err(|_| "a bad message")?;
     // If two files belong together, an error may name either.
     let is_a_pair = matches!(
         fault,

@@ -47,7 +47,7 @@ fn count(tally: &Tally, outcome: Outcome) -> u64 {
 
 /// The states have the properties in their names.
 #[test]
-fn states_have_what_they_are_for() {
+fn states_have_the_properties_in_their_names() {
     for state in states() {
         let files: Vec<String> = state
             .files
@@ -224,7 +224,7 @@ fn f16_a_synced_last_batch_is_never_lost() {
 /// STORE, only the last one is not: the log's slot covers the first write of its page, and each record covers
 /// those before it.
 #[test]
-fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
+fn f16_the_witness_covers_writes_synced_since_a_slot() {
     for (name, expected) in
         [("all synced, killed", Outcome::RefusedOnOpen), ("all synced, power cut", Outcome::Unsynced)]
     {

@@ -148,7 +148,7 @@ mod tests {
 
     /// Only workload D reads the latest items.
     #[test]
-    fn who_reads_the_latest() {
+    fn only_workload_d_reads_the_latest_items() {
         let all = [Core::A, Core::B, Core::C, Core::D, Core::E, Core::F];
         let latest = all.into_iter().filter(|core| core.distribution() == Distribution::Latest);
         assert_eq!(latest.collect::<Vec<Core>>(), [Core::D]);

@@ -252,7 +252,7 @@ mod tests {
     /// A ring of three is allowed. Declarations of modules and tests make no arrow, and a re-export of
     /// another crate's item leads to no file.
     #[test]
-    fn what_is_no_ring() {
+    fn rings_of_three_and_declarations_are_allowed() {
         let three =
             [("src/a.rs", "use crate::b;"), ("src/b.rs", "use crate::c::C;"), ("src/c.rs", "use crate::a;")];
         assert_eq!(findings(&three), [""; 0]);

@@ -133,7 +133,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "lib",
         imports: &["base", "write::batch", "read::scan", "engine", "inspect", "lab", "fuzz", "db", "io::sim"],
-        holds: "the list of modules and what is public; nothing else is",
+        holds: "the list of modules and of public items; no code",
     },
 ];
 
@@ -143,12 +143,12 @@ const PARTS: &[Layer] = &[
     Layer { module: "engine::options", imports: &["budget"], holds: "options of an opening" },
     Layer { module: "engine::slices", imports: &[], holds: "filter, block size, compression of a new table" },
     Layer { module: "engine::job", imports: &[], holds: "the trait of background jobs" },
-    Layer { module: "engine::closing", imports: &[], holds: "progress of the one closing" },
+    Layer { module: "engine::closing", imports: &[], holds: "the state of the closing of a store" },
     Layer { module: "engine::recovery", imports: &[], holds: "counts of the last recovery" },
     Layer {
         module: "engine::publish",
         imports: &["budget", "options"],
-        holds: "the present views, catalog and write buffers, and how they change: edits, tables in and out, \
+        holds: "the current views, catalog and write buffers, and their changes: edits, tables in and out, \
                 files, points",
     },
     Layer {

@@ -222,14 +222,14 @@ impl Workload {
             Workload::Ycsb(Core::E) => ("ycsb-e", "95 % scans of 1 to 100 items, 5 % inserts"),
             Workload::Ycsb(Core::F) => ("ycsb-f", "50 % reads, 50 % read-modify-writes"),
             Workload::Settle => ("settle", "wait until flushes and merges have nothing to do"),
-            Workload::Flush => ("flush", "write what is in memory to tables"),
+            Workload::Flush => ("flush", "write memory to tables"),
             Workload::Compact => ("compact", "merge everything"),
             Workload::Reopen => ("reopen", "close and open the store: its caches are empty then"),
             Workload::Partitions => (
                 "partitions",
                 "make and drop --partitions partitions, with the size of the store at ten points",
             ),
-            Workload::Device => ("device", "the device alone: what the rest is to be held against"),
+            Workload::Device => ("device", "the device alone: the yardstick of all other rows"),
         }
     }
 }

@@ -157,7 +157,7 @@ pub(super) struct Seconds {
 
 impl Seconds {
     fn add(&self, second: u64, operations: u64, window: &Histogram<u64>) -> Result<(), Failure> {
-        let mut open = self.open.lock().expect("nobody panics with it");
+        let mut open = self.open.lock().expect("no thread panics while it holds the lock");
         match open.get_mut(&second) {
             Some((sum, latency)) => {
                 *sum += operations;
@@ -172,7 +172,7 @@ impl Seconds {
 
     /// All seconds from the first to the last, also those in which no operation ended.
     pub(super) fn all(&self) -> Vec<Second> {
-        let open = self.open.lock().expect("nobody panics with it");
+        let open = self.open.lock().expect("no thread panics while it holds the lock");
         let last = open.keys().next_back().map_or(0, |last| last + 1);
         let second = |second| {
             let (operations, p99_ns) = open

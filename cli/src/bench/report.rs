@@ -44,13 +44,13 @@ fn remarks(outcome: &Outcome, arguments: &Bench) -> Vec<String> {
     let mut say = |remark: &str| remarks.push(remark.to_string());
     let cost = &outcome.cost;
     if arguments.engine == EngineName::Null {
-        say("no store was asked: this is what the driver costs");
+        say("no store was asked: this is the cost of the driver");
     } else {
         if cost.device.as_ref().is_some_and(|device| !device.is_direct) {
             say("tables are read through the page cache, whose memory and hits are not counted");
         }
         if cost.kernel_reads.is_none() {
-            say("the kernel does not tell what it read from devices (/proc/self/io)");
+            say("the kernel does not report device reads (/proc/self/io)");
         }
         if cost.resident_bytes.is_none() {
             say("the kernel does not tell the resident memory (/proc/self/status)");
@@ -177,7 +177,7 @@ pub(super) fn print(outcomes: &[Outcome], arguments: &Bench, screen: &mut Screen
     screen.line(rates(outcomes))?;
     screen.line("\nWhat an operation cost")?;
     screen.line(costs(outcomes))?;
-    screen.line("\nWhat was found, and what it takes")?;
+    screen.line("\nResults and costs")?;
     screen.line(holdings(outcomes))?;
     let mut told = Vec::new();
     for outcome in outcomes {

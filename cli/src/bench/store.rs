@@ -90,7 +90,7 @@ impl<'a> Engine<'a> {
     fn refuse_foreign(&self, directory: &Path) -> Result<(), Failure> {
         let foreign = |path: &Path| {
             let path = trine_workload::text::path(path);
-            let hint = "give --dir another directory, or --any-store to work beside what it holds";
+            let hint = "give --dir another directory, or --any-store to work beside its other data";
             Failure::Usage(format!("{path} is a store that the bench did not make; {hint}"))
         };
         if directory.join("STORE").exists() {

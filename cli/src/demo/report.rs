@@ -102,7 +102,7 @@ impl Report<'_> {
     fn print_load(&self, page: &mut Page) -> Result<(), Failure> {
         let (load, written) = (&self.load, &self.load.written);
         page.title("Load")?;
-        let mut rows = table(["what was written", "bytes", "for each byte of keys and values"]);
+        let mut rows = table(["written", "bytes", "for each byte of keys and values"]);
         let all = written.log_bytes + written.flush_bytes + written.merge_write_bytes;
         for (name, size) in [
             ("log", written.log_bytes),
@@ -220,7 +220,7 @@ impl Report<'_> {
         ))?;
         if let (Some(resident), Some(growth)) = (self.reads.resident_bytes, self.resident_growth_bytes()) {
             page.conclusion(format_args!(
-                "Resident: {} in all; the store's part is {}, what the demo expects takes {}.",
+                "Resident: {} in all; the store's part is {}, the demo's own record takes {}.",
                 bytes(resident),
                 bytes(growth),
                 bytes(self.run.expectation.memory_bytes()),

@@ -265,7 +265,7 @@ fn wrong_values_are_told() {
 /// Foreign stores are not touched unless requested; wrong names and reads of an empty store are one clear
 /// line.
 #[test]
-fn what_cannot_be_is_refused() {
+fn foreign_stores_and_wrong_names_are_refused() {
     let place = Place::new();
     let refused = |arguments: &[&str]| {
         ran(trine().args(["bench", "--dir"]).arg(place.file("bench")).args(arguments)).failed(2)

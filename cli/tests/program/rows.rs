@@ -58,7 +58,7 @@ fn every_format_is_reversible() {
 
 /// An independent CSV reader reads the same text from an export.
 #[test]
-fn csv_is_what_others_read() {
+fn independent_readers_read_exported_csv() {
     let place = Place::new();
     let value = "say \"hi\",\nthen\r\ngo; grün";
     place.run("put", ["k", "a,b", value]).ok();

@@ -56,7 +56,7 @@ fn statistics_are_json() {
 
 /// Every refusal has a status, a word for programs and a sentence for people, and writes nothing.
 #[test]
-fn errors_say_what_is_wrong() {
+fn refusals_have_a_status_a_kind_and_a_sentence() {
     let (server, _directory) = Server::over_nothing();
     let long_key = json!([{ "op": "put", "key": "k".repeat(70_000), "value": "" }]).to_string();
     let bad = "bad_request";

@@ -160,7 +160,7 @@ mod tests {
 
     /// Written items come back from every store, by get and in key order, also after a close.
     #[test]
-    fn adapters_keep_what_they_are_given() {
+    fn adapters_keep_written_items() {
         for peer in peers() {
             let directory = tempfile::tempdir().expect("a temporary directory");
             let mut engine = (peer.open)(directory.path(), Purpose::Make).expect(peer.name);

@@ -141,7 +141,7 @@ mod tests {
 
     /// `state` equals the result of applying the batches one after the other.
     #[test]
-    fn the_state_is_what_the_batches_leave() {
+    fn the_state_equals_the_applied_batches() {
         let mut items = std::collections::BTreeMap::new();
         for number in 1..=2500 {
             for change in batch(number) {

@@ -51,8 +51,8 @@ impl Epoch {
                 _ => self.pin_slow(&mut handles),
             })
         });
-        // The thread is ending and its handles are gone, or a deferred call that runs within a pin pins
-        // itself: register for this one pin.
+        // The thread is ending and its handles are gone, or a deferred call, run within a pin, takes a pin of
+        // its own: register for this one pin.
         remembered.ok().flatten().unwrap_or_else(|| self.shared.collector.register().pin())
     }
 

@@ -113,7 +113,7 @@ impl FramePool {
             self.annex.bays[bay] = Bay::Vacated;
             BayLook::Vacant(self.vacate(bay))
         } else {
-            BayLook::Used(self.retire_for_nobody(evicted))
+            BayLook::Used(self.retire_for_no_class(evicted))
         };
         Some(look)
     }
@@ -164,7 +164,7 @@ impl FramePool {
     }
 
     /// Notes that these frames wait for the epoch, on behalf of no class.
-    pub(super) fn retire_for_nobody(&mut self, evicted: Vec<u32>) -> Option<Stamp> {
+    pub(super) fn retire_for_no_class(&mut self, evicted: Vec<u32>) -> Option<Stamp> {
         if evicted.is_empty() {
             return None;
         }

@@ -153,7 +153,7 @@ impl FramePool {
                 break;
             }
         }
-        self.retire_for_nobody(evicted)
+        self.retire_for_no_class(evicted)
     }
 
     /// Panics unless all taken memory is accounted for.

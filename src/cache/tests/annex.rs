@@ -123,7 +123,7 @@ fn counted_blocks_keep_their_bays() {
 /// A pinned reader's bytes stay unchanged, whether the annex is opened again meanwhile or not. Their bay is
 /// closed when the pin has ended.
 #[test]
-fn pins_keep_what_is_to_be_closed() {
+fn pinned_readers_delay_the_closing_of_bays() {
     for opens_again in [false, true] {
         let (cache, epoch) = with_annex(SMALL);
         cache.shut_annex(0);

@@ -79,7 +79,7 @@ fn a_dropped_slot_fails_its_waiters() {
 
 /// A dropped waiter is not woken, nor is a replaced waker; the read goes on.
 #[test]
-fn only_who_waits_is_woken() {
+fn only_current_wakers_are_woken() {
     let (cache, epoch) = cache_of(64 << 10);
     let wanted = block(1, 4096);
     let slot = slot_of(&cache, &wanted);
@@ -244,7 +244,7 @@ fn get_any(cache: &Cache, wanted: &BlockAddress) -> BlockRef {
 
 /// Four threads on a cache much too small: each sees only right blocks, and at the end no frame is lost.
 #[test]
-fn threads_see_only_what_is_right() {
+fn threads_see_only_right_blocks() {
     for bytes in [40 << 10, 256 << 10] {
         let (cache, epoch) = cache_of(bytes);
         let reads = AtomicU64::new(0);
@@ -295,7 +295,7 @@ fn racing_claims_never_read_twice() {
 /// Blocks that were not polled since they were read are granted up to the limit of their role, the newest
 /// first. Waiters of the others ask again, and so do those made by `Waiter::gone`.
 #[test]
-fn blocks_nobody_looks_at_are_bounded() {
+fn unpolled_blocks_are_bounded() {
     let epoch = Epoch::new();
     let mut limits = RoleLimits::unlimited();
     limits.roles[Role::Untaken as usize] = 10 * 4096;

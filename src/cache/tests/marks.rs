@@ -4,7 +4,7 @@ use super::*;
 
 /// Blocks hit at times stay, though three times the cache is read once in between.
 #[test]
-fn what_is_hit_at_times_outlives_what_comes_once() {
+fn blocks_hit_at_times_outlive_blocks_read_once() {
     let (cache, epoch) = cache_of(1 << 20);
     let frames = cache.stats().capacity_bytes / 4096;
     let hot = frames / 8;
@@ -25,7 +25,7 @@ fn what_is_hit_at_times_outlives_what_comes_once() {
 
 /// If all candidates were hit, the blocks hit longest ago are evicted first.
 #[test]
-fn of_what_was_hit_the_least_hit_goes() {
+fn blocks_hit_longest_ago_are_evicted_first() {
     let (cache, epoch) = cache_of(64 << 10);
     let frames = cache.stats().capacity_bytes / 4096;
     for index in 0..frames {

@@ -159,7 +159,7 @@ proptest! {
 
     /// No lookup in a random tree changes when the tables are removed, and then no other table is removable.
     #[test]
-    fn nobody_misses_them(runs in runs()) {
+    fn lookups_do_not_miss_removed_tables(runs in runs()) {
         let files = Files::new();
         let letter = |number: u8| vec![b'a' + number];
         let mut changes = vec![VersionChange::AddTree(TREE)];

@@ -239,7 +239,7 @@ fn tables_are_cut_to_the_level() {
 
 /// Bytes over capacity count as debt, and all of level 0 once it is due.
 #[test]
-fn debt_is_what_is_over_capacity() {
+fn debt_is_the_bytes_over_capacity() {
     let last = [table("a", "z", 400)];
     let level1 = [table("a", "b", 130)];
     let tree = |runs: &[TableShape<'static>]| tree(&[runs, &level1, &last]);

@@ -49,6 +49,8 @@ pub(in crate::engine) struct FlushWork {
     memory: MemoryPart,
     freeing: Freeing,
     removal: RemovalPace,
+    /// The last turn did some of this worker's work.
+    is_busy: bool,
     /// Held while there is anything to flush.
     memory_use: Option<MemoryUse>,
     seen: Vec<Seen>,
@@ -67,7 +69,7 @@ impl Job<Scheduler> for FlushWork {
         let seen = store.writer.changed.seen();
         self.see_need(store);
         let look_ns = self.freeing.turn(store);
-        let removal_ns = self.removal.look(store);
+        let removal_ns = self.removal.look(store, self.is_busy);
         self.see_generations(store);
         let idle = |timeout_ns: Option<u64>| {
             let timeout_ns = timeout_ns.or_else(|| store.look_at_trees().age_check_ns());
@@ -81,6 +83,7 @@ impl Job<Scheduler> for FlushWork {
         }
         store.lend_to_kept();
         let step = self.step(store);
+        self.is_busy = matches!(step, Ok(true));
         let flush = self.current.as_ref().map_or(0, |(_, flush)| flush.memory_bytes());
         let history = self.history.as_ref().map_or(0, History::memory_bytes);
         self.memory.set(&store.work, flush + history);
@@ -237,7 +240,7 @@ impl FlushWork {
     }
 
     fn history_failed(&mut self, error: Error) -> Option<History> {
-        log::warn!("what snapshots keep in memory could not be written out: {error}");
+        log::warn!("memory kept by snapshots could not be written out: {error}");
         self.failed_history = Some(error);
         None
     }

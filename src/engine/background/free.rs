@@ -49,7 +49,7 @@ impl Freeing {
         if store.writer.has_new_ranges() && now_ns >= self.next_ns {
             store.writer.look_at_ranges();
             if let Err(error) = store.free_covered() {
-                log::warn!("what was deleted keeps its space for now: {error}");
+                log::warn!("deleted data keeps its space for now: {error}");
                 store.writer.want_look_at_ranges();
             }
             let took_ns = store.env.clock.now_ns().saturating_sub(now_ns);

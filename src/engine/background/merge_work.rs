@@ -31,7 +31,7 @@ use super::quiet::{MemoryUse, Whose};
 use super::work::{MemoryPart, RETRY_NS, WorkKind};
 use crate::engine::job::Job;
 use crate::engine::publish::edit::{Edit, Origin, TableName};
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::tables::fences_of;
 use crate::engine::slices;
 
@@ -300,7 +300,7 @@ fn output(tree: &Tree, pick: &Pick) -> Spot {
     Spot { level: pick.output_level, run }
 }
 
-fn plan_of(store: &Scheduler, keyspace: &KeyspaceData, tree: &Tree, task: &Task) -> TreeMergePlan {
+fn plan_of(store: &Scheduler, keyspace: &KeyspaceState, tree: &Tree, task: &Task) -> TreeMergePlan {
     match task {
         Task::Pick(pick) => {
             let mut plan = plan_of_pick(keyspace, tree, pick);
@@ -319,7 +319,7 @@ fn plan_of(store: &Scheduler, keyspace: &KeyspaceData, tree: &Tree, task: &Task)
     }
 }
 
-fn plan_of_push(store: &Scheduler, keyspace: &KeyspaceData, tree: &Tree, push: &Push) -> TreeMergePlan {
+fn plan_of_push(store: &Scheduler, keyspace: &KeyspaceState, tree: &Tree, push: &Push) -> TreeMergePlan {
     let tables = |run: &Run| run.tables().iter().map(|one| Arc::clone(&one.table)).collect();
     let (trie, height) = (trie(tree), push.output_height());
     let slice = slices::of_push(&keyspace.settings(), (tree, height), &store.pages);
@@ -339,7 +339,7 @@ fn plan_of_push(store: &Scheduler, keyspace: &KeyspaceData, tree: &Tree, push: &
     }
 }
 
-fn plan_of_pick(keyspace: &KeyspaceData, tree: &Tree, pick: &Pick) -> TreeMergePlan {
+fn plan_of_pick(keyspace: &KeyspaceState, tree: &Tree, pick: &Pick) -> TreeMergePlan {
     let tables = |placed: &[Placed]| placed.iter().map(|one| Arc::clone(&one.table)).collect();
     let runs: Vec<Vec<_>> = pick.inputs.iter().map(|one| tables(part(tree, one))).collect();
     let is_next = |place: &&TablePosition| (place.level, place.run) == pick.cut_like;

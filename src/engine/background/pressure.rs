@@ -7,7 +7,7 @@ use crate::compact::shape::PickSettings;
 use crate::io::pace::Urgency;
 use crate::write::pace;
 
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 
 use super::Scheduler;
 
@@ -36,7 +36,7 @@ impl Scheduler {
     /// The same for a tree of a keyspace; `is_awaited`: as if a caller waits for merges.
     pub(in crate::engine) fn pick_settings_of(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         now_ns: u64,
         is_awaited: bool,
     ) -> PickSettings {
@@ -57,7 +57,7 @@ impl Scheduler {
     /// The settings of pushes in a hashed keyspace's tree.
     pub(in crate::engine) fn push_settings_of(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         now_ns: u64,
         is_awaited: bool,
     ) -> PushSettings {
@@ -71,7 +71,7 @@ impl Scheduler {
     }
 
     /// The size assumed for a table of a trie: the output of one flush, unless tables are to be smaller.
-    pub(in crate::engine) fn push_table_bytes(&self, keyspace: &KeyspaceData) -> u64 {
+    pub(in crate::engine) fn push_table_bytes(&self, keyspace: &KeyspaceState) -> u64 {
         let most = self.budget.table_bytes_max().min(self.budget.generation_bytes);
         keyspace.settings().table_bytes.min(most)
     }

@@ -17,7 +17,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::format::manifest::{Log, ManifestChange};
 use crate::memtable::Generation;
 use crate::merge::TurnProgress;
-use crate::wal::{LogIdentity, LogWriter};
+use crate::wal::{LogFramer, LogIdentity};
 use crate::write::flush::FlushOutput;
 use crate::write::hold::Hold;
 use crate::write::writer::MemtableAndLog;
@@ -78,7 +78,7 @@ impl Scheduler {
     }
 
     /// The new log, in the shortest of the files that the manifest no longer names; the others are removed.
-    fn log_of_shortest(&self, logs: &[(u64, Log)]) -> Result<LogWriter> {
+    fn log_of_shortest(&self, logs: &[(u64, Log)]) -> Result<LogFramer> {
         let shortest = logs.iter().filter(|(_, log)| log.path == 0).min_by_key(|(_, log)| log.bytes);
         let Some((old, log)) = shortest else {
             return Err(Error::Full { file: FileName::STORE.to_string() });
@@ -88,7 +88,7 @@ impl Scheduler {
         }
         let (number, uid) = (self.next_file()?, self.env.random.u64());
         let identity = LogIdentity { number, path: 0, uid, store_id: self.store_id, bytes: log.bytes };
-        let made = LogWriter::recycle(&*self.env.storage, log.file(*old), &identity)?;
+        let made = LogFramer::recycle(&*self.env.storage, log.file(*old), &identity)?;
         self.sync_directory()?;
         let change = ManifestChange::Log { number, path: 0, uid, bytes: log.bytes };
         self.edit(Edit::of(vec![change]))?;

@@ -10,7 +10,7 @@ use crate::read::trace::NoTrace;
 
 use super::Scheduler;
 use crate::engine::publish::compaction_policy::is_adaptive;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 
 impl Scheduler {
@@ -40,7 +40,7 @@ impl Scheduler {
 
     /// Whether the key was there. A key that cannot be read counts as there; reads of that key return the
     /// error.
-    fn had(&self, keyspace: &KeyspaceData, key: &[u8], point: &Point) -> bool {
+    fn had(&self, keyspace: &KeyspaceState, key: &[u8], point: &Point) -> bool {
         let had =
             self.get(keyspace, (key, GetMode::Presence), Some(point), &mut NoTrace, |value| value.is_some());
         had.unwrap_or(true)

@@ -15,7 +15,7 @@ use std::task::Waker;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Event, Mutex, wake_all};
 use crate::engine::budget::BatchRoom;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::write::batch::{BatchItems, Keyspaces};
 use crate::write::commit::CommitOp;
 use crate::write::writer::{Seals, Until};
@@ -26,7 +26,7 @@ pub(crate) struct AsyncItems {
     pub(crate) items: Arc<BatchItems>,
     pub(crate) keyspaces: Keyspaces,
     /// Keyspaces whose items are not routed yet.
-    pub(crate) divided: Vec<Arc<KeyspaceData>>,
+    pub(crate) divided: Vec<Arc<KeyspaceState>>,
 }
 
 /// A write in the queue, or taken from it.

@@ -80,7 +80,7 @@ impl Committer {
                     let answer = self.answer(&commit, ask);
                     step = commit.resume(op, answer);
                 }
-                MachineStep::Wait | MachineStep::Touch => unreachable!("it takes nobody along"),
+                MachineStep::Wait | MachineStep::Touch => unreachable!("single writes take no others along"),
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::engine::commit::order::OrderTurn;
 use crate::engine::options::OpenMode;
 use crate::engine::publish::catalog::{Catalog, KEYSPACE_BYTES};
 use crate::engine::publish::edit::Edit;
-use crate::engine::publish::keyspace::{KeyspaceData, is_change, merged, stored};
+use crate::engine::publish::keyspace::{KeyspaceState, is_change, merged, stored};
 use crate::engine::publish::partitions::Partitions;
 
 use super::Committer;
@@ -46,7 +46,7 @@ impl Committer {
     ///
     /// # Errors
     /// `Mismatch` if the keyspace is hashed, or divided by `Rule::Explicit`.
-    pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<KeyspaceData>> {
+    pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<KeyspaceState>> {
         self.open(name, given, KeyspaceRequest::ordered(None))
     }
 
@@ -54,7 +54,7 @@ impl Committer {
     ///
     /// # Errors
     /// `Mismatch` if the keyspace is ordered, or divided by `Rule::Explicit`.
-    pub(crate) fn open_hashed(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<KeyspaceData>> {
+    pub(crate) fn open_hashed(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<KeyspaceState>> {
         self.open(name, given, KeyspaceRequest { kind: KeyspaceKind::Hashed, rule: None })
     }
 
@@ -67,7 +67,7 @@ impl Committer {
         name: &str,
         given: &[(String, u64)],
         rule: &Rule,
-    ) -> Result<Arc<KeyspaceData>> {
+    ) -> Result<Arc<KeyspaceState>> {
         self.open(name, given, KeyspaceRequest::ordered(Some(rule)))
     }
 
@@ -80,7 +80,7 @@ impl Committer {
         name: &str,
         given: &[(String, u64)],
         rule: &Rule,
-    ) -> Result<Arc<KeyspaceData>> {
+    ) -> Result<Arc<KeyspaceState>> {
         self.open(name, given, KeyspaceRequest { kind: KeyspaceKind::Hashed, rule: Some(rule) })
     }
 
@@ -89,7 +89,7 @@ impl Committer {
         name: &str,
         given: &[(String, u64)],
         request: KeyspaceRequest<'_>,
-    ) -> Result<Arc<KeyspaceData>> {
+    ) -> Result<Arc<KeyspaceState>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         if let Some(found) = found {
@@ -115,7 +115,7 @@ impl Committer {
         name: &str,
         given: &[(String, u64)],
         request: KeyspaceRequest<'_>,
-    ) -> Result<Arc<KeyspaceData>> {
+    ) -> Result<Arc<KeyspaceState>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         let found = self.catalog.names().get(name).cloned();
@@ -129,7 +129,7 @@ impl Committer {
     fn change_settings(
         &self,
         catalog: &mut Catalog,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         given: &[(String, u64)],
     ) -> Result<()> {
         let before = keyspace.settings();
@@ -171,7 +171,7 @@ impl Committer {
         name: &str,
         given: &[(String, u64)],
         KeyspaceRequest { kind, rule }: KeyspaceRequest<'_>,
-    ) -> Result<Arc<KeyspaceData>> {
+    ) -> Result<Arc<KeyspaceState>> {
         let settings = merged(KeyspaceSettings::of_new(kind == KeyspaceKind::Hashed), given)?;
         let bit = if kind == KeyspaceKind::Hashed { KeyspaceId::HASHED } else { 0 };
         let id = KeyspaceId(catalog.next_keyspace | bit);
@@ -183,12 +183,12 @@ impl Committer {
         let keyspace = match rule {
             Some(rule) => {
                 changes.push(ManifestChange::PartitionRule { keyspace: id, rule: rule.clone() });
-                KeyspaceData::divided(id, name.to_owned(), (settings, rule.clone()), &self.catalog.states)?
+                KeyspaceState::divided(id, name.to_owned(), (settings, rule.clone()), &self.catalog.states)?
             }
             None => {
                 changes.push(ManifestChange::Partition { id: partition, keyspace: id, name: Box::default() });
                 let tree = TreeId { keyspace: id, partition };
-                KeyspaceData::new((id, tree), name.to_owned(), settings, &self.catalog.states)?
+                KeyspaceState::new((id, tree), name.to_owned(), settings, &self.catalog.states)?
             }
         };
         self.edit_taken(catalog, Edit::of(changes))?;
@@ -202,7 +202,7 @@ impl Committer {
     }
 
     /// Registers a tree that was just created.
-    pub(super) fn note_tree(&self, keyspace: &Arc<KeyspaceData>) {
+    pub(super) fn note_tree(&self, keyspace: &Arc<KeyspaceState>) {
         self.catalog.by_tree.lock().insert(keyspace.tree, Arc::clone(keyspace));
         self.changed_trees.note(keyspace.tree);
     }
@@ -211,7 +211,7 @@ impl Committer {
     ///
     /// # Errors
     /// As [`Committer::partitions`].
-    pub(crate) fn partition(&self, keyspace: &KeyspaceData, name: &[u8]) -> Result<Arc<KeyspaceData>> {
+    pub(crate) fn partition(&self, keyspace: &KeyspaceState, name: &[u8]) -> Result<Arc<KeyspaceState>> {
         Ok(self.partitions(keyspace, &[name])?.remove(0))
     }
 
@@ -221,13 +221,13 @@ impl Committer {
     /// `Invalid` for a name that the keyspace's rule does not allow.
     pub(crate) fn partitions(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         names: &[&[u8]],
-    ) -> Result<Vec<Arc<KeyspaceData>>> {
+    ) -> Result<Vec<Arc<KeyspaceState>>> {
         self.check_open()?;
         keyspace.check_live()?;
         let partitions = keyspace.partitions().expect("asked for of keyspaces that are divided");
-        let found: Option<Vec<Arc<KeyspaceData>>> = names.iter().map(|name| partitions.get(name)).collect();
+        let found: Option<Vec<Arc<KeyspaceState>>> = names.iter().map(|name| partitions.get(name)).collect();
         match found.filter(|found| found.iter().all(|one| one.made().is_none())) {
             Some(found) => Ok(found),
             None => self.create_partitions(keyspace, names),
@@ -240,9 +240,9 @@ impl Committer {
     /// As [`Committer::partitions`].
     pub(crate) fn create_partitions(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         names: &[&[u8]],
-    ) -> Result<Vec<Arc<KeyspaceData>>> {
+    ) -> Result<Vec<Arc<KeyspaceState>>> {
         let rule = &keyspace.partitions().expect("it is divided").rule;
         if !names.iter().all(|name| rule.has_name(name)) {
             return Err(Error::Invalid { faults: vec![rule.names_are()] });
@@ -263,9 +263,9 @@ impl Committer {
     pub(in crate::engine) fn create_partitions_in(
         &self,
         turn: &mut OrderTurn<'_>,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         names: &[&[u8]],
-    ) -> Result<Vec<Arc<KeyspaceData>>> {
+    ) -> Result<Vec<Arc<KeyspaceState>>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         keyspace.check_live()?;
@@ -307,7 +307,7 @@ impl Committer {
     ///
     /// # Errors
     /// `Invalid` for a name that the keyspace's rule does not allow.
-    pub(crate) fn retain_from(&self, keyspace: &KeyspaceData, name: &[u8]) -> Result<u64> {
+    pub(crate) fn retain_from(&self, keyspace: &KeyspaceState, name: &[u8]) -> Result<u64> {
         self.check_open()?;
         self.check_writable()?;
         keyspace.check_live()?;
@@ -322,7 +322,7 @@ impl Committer {
     pub(in crate::engine) fn retain_from_in(
         &self,
         turn: &mut OrderTurn<'_>,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         name: &[u8],
     ) -> Result<u64> {
         turn.make_durable()?;
@@ -345,7 +345,7 @@ impl Committer {
     }
 
     /// Drops the named partitions that exist, in one edit, and returns their count.
-    pub(crate) fn drop_partitions(&self, keyspace: &KeyspaceData, names: &[&[u8]]) -> Result<u64> {
+    pub(crate) fn drop_partitions(&self, keyspace: &KeyspaceState, names: &[&[u8]]) -> Result<u64> {
         self.check_open()?;
         self.check_writable()?;
         keyspace.check_live()?;
@@ -360,7 +360,7 @@ impl Committer {
     pub(in crate::engine) fn drop_partitions_in(
         &self,
         turn: &mut OrderTurn<'_>,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         names: &[&[u8]],
     ) -> Result<u64> {
         turn.make_durable()?;
@@ -368,7 +368,7 @@ impl Committer {
         keyspace.check_live()?;
         let partitions = keyspace.partitions().expect("it is divided");
         let names: BTreeSet<&[u8]> = names.iter().copied().collect();
-        let found: Vec<Arc<KeyspaceData>> =
+        let found: Vec<Arc<KeyspaceState>> =
             names.into_iter().filter_map(|name| partitions.get(name)).collect();
         if found.is_empty() {
             return Ok(0);
@@ -382,7 +382,7 @@ impl Committer {
     }
 
     /// Removes dropped partitions from the catalog and from their keyspace.
-    fn forget_partitions(&self, partitions: &Partitions, dropped: &[Arc<KeyspaceData>]) {
+    fn forget_partitions(&self, partitions: &Partitions, dropped: &[Arc<KeyspaceState>]) {
         for partition in dropped {
             self.forget(partition);
             partitions.remove(partition.partition_name().expect("it is a partition"));
@@ -390,7 +390,7 @@ impl Committer {
     }
 
     /// Removes the tree of a dropped keyspace or partition from the catalog and from background work.
-    fn forget(&self, keyspace: &KeyspaceData) {
+    fn forget(&self, keyspace: &KeyspaceState) {
         keyspace.set_dropped();
         self.catalog.by_tree.lock().remove(&keyspace.tree);
         self.work.forget(keyspace.tree);
@@ -429,7 +429,7 @@ fn check_manifest_room(state_bytes: u64, names: &BTreeSet<&[u8]>) -> Result<()> 
     if given > limit { Err(Error::TooLarge { what: "manifest", limit, given }) } else { Ok(()) }
 }
 
-fn drop_of(partition: &Arc<KeyspaceData>) -> ManifestChange {
+fn drop_of(partition: &Arc<KeyspaceState>) -> ManifestChange {
     ManifestChange::DropPartition { id: partition.tree.partition }
 }
 
@@ -440,7 +440,7 @@ pub(super) fn unwanted_beside(
     partitions: &Partitions,
     made: &BTreeSet<&[u8]>,
     names: &[&[u8]],
-) -> Vec<Arc<KeyspaceData>> {
+) -> Vec<Arc<KeyspaceState>> {
     let from = partitions.retained_from();
     if made.first().is_none_or(|first| *first < &*from) {
         return Vec::new();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::sync::Arc;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::partitions::Partitions;
 use crate::format::log;
 use crate::memtable::{BatchSize, sorted_batch_bytes};
@@ -30,16 +30,16 @@ use super::keyspaces::{take_ids, unwanted_beside};
 pub(crate) struct Unrouted<'b> {
     pub(crate) items: &'b BatchItems,
     pub(crate) keyspaces: &'b Keyspaces,
-    pub(crate) divided: &'b [Arc<KeyspaceData>],
+    pub(crate) divided: &'b [Arc<KeyspaceState>],
 }
 
 /// A keyspace, and the name of one of its partitions.
-type PartitionTarget<'b> = (&'b Arc<KeyspaceData>, Cow<'b, [u8]>);
+type PartitionTarget<'b> = (&'b Arc<KeyspaceState>, Cow<'b, [u8]>);
 
 /// The count of name changes when a batch was routed; the batch is refused once the count differs.
 #[derive(Debug)]
 struct SameNames {
-    keyspace: Arc<KeyspaceData>,
+    keyspace: Arc<KeyspaceState>,
     changes: u64,
 }
 
@@ -57,7 +57,7 @@ impl Writable for SameNames {
     }
 }
 
-fn partitions(keyspace: &KeyspaceData) -> &Partitions {
+fn partitions(keyspace: &KeyspaceState) -> &Partitions {
     keyspace.partitions().expect("it is divided")
 }
 
@@ -91,7 +91,7 @@ impl Committer {
     }
 
     /// # Errors
-    /// `TooLarge` for a batch that exceeds the largest write buffer.
+    /// `TooLarge` for a batch that no generation has room for.
     pub(crate) fn check_routed(&self, items: &BatchItems, size: &RoutedSize) -> Result<()> {
         self.budget.check_batch(&size.of(items)).map(drop)
     }
@@ -117,7 +117,7 @@ impl Committer {
 
     /// Makes the missing ones of the named partitions without an edit; the batch's log records will make
     /// them. Returns `false` if only an edit can make them.
-    fn make_in_log(&self, keyspace: &KeyspaceData, names: &BTreeSet<&[u8]>) -> Result<bool> {
+    fn make_in_log(&self, keyspace: &KeyspaceState, names: &BTreeSet<&[u8]>) -> Result<bool> {
         self.check_open()?;
         self.check_writable()?;
         keyspace.check_live()?;
@@ -139,7 +139,7 @@ impl Committer {
         take_ids(&catalog, missing.len() as u32)?;
         let ids = (catalog.state.next_partition..).map(PartitionId);
         let made = |(name, id)| keyspace.partition(id, name, &self.catalog.states).map(Arc::new);
-        let made: Vec<Arc<KeyspaceData>> = missing.into_iter().zip(ids).map(made).collect::<Result<_>>()?;
+        let made: Vec<Arc<KeyspaceState>> = missing.into_iter().zip(ids).map(made).collect::<Result<_>>()?;
         self.make_unwritten(&mut catalog, &made);
         for partition in &made {
             self.note_tree(partition);
@@ -154,12 +154,12 @@ fn encoded(items: &BatchItems) -> log::Items<'_> {
 }
 
 impl<'b> Unrouted<'b> {
-    fn keyspace(&self, id: KeyspaceId) -> Option<&'b Arc<KeyspaceData>> {
+    fn keyspace(&self, id: KeyspaceId) -> Option<&'b Arc<KeyspaceState>> {
         self.divided.iter().find(|keyspace| keyspace.id == id)
     }
 
     /// The keyspace of an item, if the item must be routed.
-    fn divided_of(&self, item: &log::Item<'_>) -> Option<&'b Arc<KeyspaceData>> {
+    fn divided_of(&self, item: &log::Item<'_>) -> Option<&'b Arc<KeyspaceState>> {
         let is_routed = item.tree.partition == PartitionId::OF_KEY;
         is_routed.then(|| self.keyspace(item.tree.keyspace)).flatten()
     }
@@ -210,7 +210,7 @@ impl RoutedSize {
     /// `Unrouted` if the rule's function has no code.
     pub(crate) fn note(
         &mut self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         (kind, key, value): (ItemKind, &[u8], &[u8]),
     ) -> Result<()> {
         let partitions = partitions(keyspace);
@@ -251,7 +251,7 @@ impl RoutedSize {
 fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<BatchItems>, Keyspaces)>> {
     let changes: Vec<u64> = unrouted.divided.iter().map(|one| partitions(one).changes()).collect();
     let (mut items, mut keyspaces) = (BatchItems::default(), unrouted.keyspaces.clone());
-    let mut unwritten: BTreeMap<PartitionId, Arc<KeyspaceData>> = BTreeMap::new();
+    let mut unwritten: BTreeMap<PartitionId, Arc<KeyspaceState>> = BTreeMap::new();
     let mut hangs_on_names = false;
     for item in encoded(unrouted.items) {
         let Some((keyspace, name)) = unrouted.partition_of(&item)? else {
@@ -340,14 +340,14 @@ pub(in crate::engine) mod tests {
             let refused = store.write_batch(&routed, &marks, None).expect_err("names are others");
             assert!(store.is_to_be_routed_anew(&keyspaces, &refused));
             store.write_routed(&unrouted, None).expect("no fault");
-            assert!(!has(b"b1") && !has(b"c1"), "what came between was deleted");
+            assert!(!has(b"b1") && !has(b"c1"), "items between the bounds were deleted");
         }
         assert!(!has(b"zz"));
         store.close().expect("closes");
     }
 
     /// Writes a key of a keyspace that keys divide.
-    pub(in crate::engine) fn write(store: &Committer, divided: &Arc<KeyspaceData>, key: &[u8]) {
+    pub(in crate::engine) fn write(store: &Committer, divided: &Arc<KeyspaceState>, key: &[u8]) {
         let (mut items, mut keyspaces) = (BatchItems::default(), Keyspaces::default());
         items.push(divided.tree, ItemKind::Put, key, b"value").expect("small");
         keyspaces.add(Arc::clone(divided) as Arc<dyn Writable>);

@@ -12,7 +12,7 @@ use crate::write::writer::{Seals, Until};
 use super::Committer;
 use crate::engine::background::work::WorkKind;
 use crate::engine::options::OpenMode;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 
 impl Committer {
     fn seal(&self) -> Result<()> {
@@ -50,7 +50,7 @@ impl Committer {
 
     /// As [`Self::compact`], for the keys of a keyspace from the first key up to and excluding the second. An
     /// empty second key means no upper bound. The whole write buffer is flushed.
-    pub(crate) fn compact_keyspace(&self, keyspace: &KeyspaceData, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
+    pub(crate) fn compact_keyspace(&self, keyspace: &KeyspaceState, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
         let trees = |store: &Committer| {
             let pin = store.epoch.pin();
             keyspace.trees_in(&store.views.load(&pin).get().version, (&keys.0, &keys.1))

@@ -101,7 +101,7 @@ impl<C: Deref<Target = Committer>> UnderWay<C> {
                 MachineStep::Done(result) => return Progress::Done(result.clone()),
                 MachineStep::Touch => unreachable!("a commit takes no turns with others"),
                 MachineStep::Wait => {
-                    let (event, seen) = self.commit.waits_for().expect("a commit that waits says for what");
+                    let (event, seen) = self.commit.waits_for().expect("a waiting commit names its event");
                     if event.seen() == seen {
                         let is_ticket = std::ptr::eq(event, &*store.async_writes.event);
                         return if is_ticket { Progress::Ticket } else { Progress::Memory(seen) };

@@ -84,7 +84,7 @@ impl Committer {
                 MachineStep::Done(result) => return result,
                 MachineStep::Touch => unreachable!("a commit takes no turns with others"),
                 MachineStep::Wait => {
-                    let (event, seen) = commit.waits_for().expect("a commit that waits says for what");
+                    let (event, seen) = commit.waits_for().expect("a waiting commit names its event");
                     self.env.threads.wait(event, seen, None);
                     Ok(())
                 }

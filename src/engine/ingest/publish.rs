@@ -40,7 +40,7 @@ use crate::engine::background::shapes::shape;
 use crate::engine::background::work::{ExpeditedMerges, WorkKind};
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::publish::edit::{Edit, Origin};
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 
 /// Runs of a tree at which an ingest waits for merges: each ingest may add a run, and no pressure slows
 /// ingests.
@@ -60,7 +60,7 @@ pub(in crate::engine) enum PublishStep {
 pub(in crate::engine) struct Publish<'s> {
     store: &'s Committer,
     /// The keyspaces, or partitions, of the tables, in the order of their trees.
-    targets: Vec<Arc<KeyspaceData>>,
+    targets: Vec<Arc<KeyspaceState>>,
     /// Ascending and disjoint.
     tables: Vec<BuiltTable>,
     stage: Stage<'s>,
@@ -102,7 +102,7 @@ impl<'s> Publish<'s> {
     /// `tables`: one at least; they and their names are durable. `targets`: their keyspaces or partitions.
     pub(in crate::engine) fn new(
         store: &'s Committer,
-        targets: &[Arc<KeyspaceData>],
+        targets: &[Arc<KeyspaceState>],
         tables: Vec<BuiltTable>,
     ) -> Publish<'s> {
         let mut targets = targets.to_vec();
@@ -160,7 +160,7 @@ impl<'s> Publish<'s> {
             }
             Stage::Memory(turn) => self.look_at_memory(turn),
             Stage::Flush(turn, last) => self.wait_for_flush(turn, last, seen),
-            Stage::Over => unreachable!("what is over, or has failed, has no turn"),
+            Stage::Over => unreachable!("a finished or failed machine has no turn"),
         }
     }
 

@@ -24,7 +24,7 @@ const MEMORY_BYTES: u64 = 256 << 10;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn seen(store: &Store, keyspace: &KeyspaceData, point: &Point) -> Map {
+fn seen(store: &Store, keyspace: &KeyspaceState, point: &Point) -> Map {
     let all = (Bound::Unbounded, Bound::Unbounded);
     let mut scan = ScanMachine::new(point.sight(keyspace.tree), all, Direction::Forward);
     let mut map = Map::new();
@@ -43,7 +43,12 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 /// Writes items as one batch; `None` deletes.
-fn write(store: &Store, keyspace: &KeyspaceData, items: &[(u32, Option<&[u8]>)], until: Until) -> Result<()> {
+fn write(
+    store: &Store,
+    keyspace: &KeyspaceState,
+    items: &[(u32, Option<&[u8]>)],
+    until: Until,
+) -> Result<()> {
     let mut batch = BatchItems::default();
     for (number, value) in items {
         let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
@@ -110,7 +115,7 @@ fn an_empty_keyspace_is_written_once() {
 /// are newer, and snapshots do not see the ingest. The same holds after merges, and when the store is opened
 /// again.
 #[test]
-fn it_is_newer_than_what_was_before() {
+fn an_ingest_is_newer_than_earlier_writes() {
     let disk = SimDisk::new(2);
     let (store, _threads) = open(&disk, None, 2, MEMORY_BYTES).expect("nothing fails");
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
@@ -164,7 +169,7 @@ fn gaps_of_the_last_level_are_filled() {
 /// A key that does not come after the key before ends the ingest, which leaves neither item nor file; so does
 /// dropping the ingest. An item that is too large is refused alone.
 #[test]
-fn what_is_not_ascending_leaves_nothing() {
+fn unsorted_ingests_leave_nothing() {
     let disk = SimDisk::new(4);
     let (store, _threads) = open(&disk, None, 4, MEMORY_BYTES).expect("nothing fails");
     let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");

@@ -214,7 +214,7 @@ impl<'s> Checkpoint<'s> {
                 store.write_to(&*self.target, self.path, (number, moment))?;
                 self.is_made = true;
             }
-            Stage::Over => unreachable!("what is over, or has failed, has no turn"),
+            Stage::Over => unreachable!("a finished or failed machine has no turn"),
         }
         Ok(self.is_made)
     }

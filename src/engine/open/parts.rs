@@ -5,7 +5,7 @@ use crate::base::id::FileName;
 use crate::base::sync::{Arc, Event};
 use crate::cache::Cache;
 use crate::engine::budget::Budget;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::format::manifest::ManifestState;
 use crate::io::env::Env;
 use crate::io::fork::ForkBytes;
@@ -20,7 +20,7 @@ pub(in crate::engine) struct RecoveredState {
     pub(in crate::engine) state: ManifestState,
     pub(in crate::engine) manifest: ManifestFile,
     pub(in crate::engine) store_file: StoreFile,
-    pub(in crate::engine) keyspaces: Vec<Arc<KeyspaceData>>,
+    pub(in crate::engine) keyspaces: Vec<Arc<KeyspaceState>>,
     /// Memory for the states of further keyspaces.
     pub(in crate::engine) states: ForkBytes,
     pub(in crate::engine) version: Version,

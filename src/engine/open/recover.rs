@@ -49,7 +49,7 @@ use crate::engine::publish::Publisher;
 use crate::engine::publish::catalog::{Catalog, CatalogCell};
 use crate::engine::publish::changed::ChangedTrees;
 use crate::engine::publish::edit::Edit;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::keyspace::restored;
 use crate::engine::publish::snapshot::Points;
 use crate::engine::publish::tables::pin_pages;
@@ -123,7 +123,7 @@ impl Store {
 }
 
 /// Adds the partitions that log records make. The manifest does not name them yet.
-fn make_partitions(recovered: &mut RecoveredState, made: &MadePartitions) -> Result<Vec<Arc<KeyspaceData>>> {
+fn make_partitions(recovered: &mut RecoveredState, made: &MadePartitions) -> Result<Vec<Arc<KeyspaceState>>> {
     let edit = Edit::of(made.changes(&recovered.state));
     let version_changes = edit.version_changes(&recovered.state);
     let file = recovered.manifest.file();
@@ -256,7 +256,7 @@ fn read(parts: &OpenParts, mode: OpenMode) -> Result<Option<RecoveredState>> {
     Ok(Some(RecoveredState { state, manifest, store_file, keyspaces, states, version, entries }))
 }
 
-fn keyspaces(file: FileName, state: &ManifestState, states: &ForkBytes) -> Result<Vec<Arc<KeyspaceData>>> {
+fn keyspaces(file: FileName, state: &ManifestState, states: &ForkBytes) -> Result<Vec<Arc<KeyspaceState>>> {
     let keyspace = |(id, one): (&KeyspaceId, &crate::format::manifest::ManifestKeyspace)| {
         let (name, settings) = (one.name.clone(), restored(&one.settings));
         let Some(rule) = one.rule.clone() else {
@@ -266,9 +266,9 @@ fn keyspaces(file: FileName, state: &ManifestState, states: &ForkBytes) -> Resul
                 return Err(Error::corrupt(file, 0, "partitions of a keyspace", 1, count));
             };
             let tree = TreeId { keyspace: *id, partition };
-            return KeyspaceData::new((*id, tree), name, settings, states).map(Arc::new);
+            return KeyspaceState::new((*id, tree), name, settings, states).map(Arc::new);
         };
-        let divided = KeyspaceData::divided(*id, name, (settings, rule), states)?;
+        let divided = KeyspaceState::divided(*id, name, (settings, rule), states)?;
         let partitions = divided.partitions().expect("it was made so");
         partitions.set_retained_from(&one.retained_from);
         for partition in state.partitions_of(*id) {
@@ -360,7 +360,7 @@ impl OpenParts {
     fn go_on(
         &self,
         mut files: RecoveryFiles<'_>,
-        (logs, unwritten): (&mut Logs, &mut Vec<Arc<KeyspaceData>>),
+        (logs, unwritten): (&mut Logs, &mut Vec<Arc<KeyspaceState>>),
         manifest_bytes: u64,
     ) -> Result<Resumed> {
         let place = files.manifest.place();
@@ -376,7 +376,7 @@ impl OpenParts {
 
     fn assemble(
         self,
-        (recovered, mut unwritten): (RecoveredState, Vec<Arc<KeyspaceData>>),
+        (recovered, mut unwritten): (RecoveredState, Vec<Arc<KeyspaceState>>),
         mut logs: Logs,
         options: OpenOptions,
     ) -> Result<Store> {

@@ -49,7 +49,7 @@ pub(in crate::engine) struct RefilledGeneration {
     last_sequence: Sequence,
 }
 
-/// Replays every log, in order, into generations of at most `generations_bytes_max`. Reads only.
+/// Replays every log, in order, into generations of `generations_bytes_max` in all. Reads only.
 pub(in crate::engine) fn replay_logs(
     parts: &OpenParts,
     recovered: &RecoveredState,

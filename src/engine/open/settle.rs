@@ -19,7 +19,7 @@ use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::memtable;
 use crate::wal::replay::{LogEntry, Replayed, make_durable, read_witness, replay, resume};
-use crate::wal::{LogIdentity, LogWriter};
+use crate::wal::{LogFramer, LogIdentity};
 use crate::write::writer::{MemtableAndLog, Resumed, SealedGeneration, SealedLog};
 
 use super::parts::OpenParts;
@@ -55,8 +55,8 @@ impl OpenParts {
         manifest_bytes: u64,
     ) -> Result<Resumed> {
         let storage = &*self.env.storage;
-        // A creator may have died before the name STORE was durable. No other file may become durable before
-        // it.
+        // A creator may have died before the name STORE was durable. No file made below may survive a crash
+        // that the name STORE does not.
         storage.sync_directory()?;
         files.store.mend(storage)?;
         files.manifest.make_durable(storage)?;
@@ -106,11 +106,11 @@ impl OpenParts {
         &self,
         files: &mut RecoveryFiles<'_>,
         changes: &mut Vec<ManifestChange>,
-    ) -> Result<LogWriter> {
+    ) -> Result<LogFramer> {
         let storage = &*self.env.storage;
         let (uid, store_id) = (self.env.random.u64(), files.store.live().store_id);
         let (number, bytes) = (files.next_number(storage)?, self.budget.log_bytes_min);
-        let log = LogWriter::create(storage, &LogIdentity { number, path: 0, uid, store_id, bytes })?;
+        let log = LogFramer::create(storage, &LogIdentity { number, path: 0, uid, store_id, bytes })?;
         storage.sync_directory()?;
         changes.push(ManifestChange::Log { number, path: 0, uid, bytes });
         Ok(log)
@@ -155,7 +155,7 @@ impl OpenParts {
     }
 
     /// The state from which the writer resumes.
-    fn resumed(&self, log: LogWriter, logs: &mut Logs, state: &ManifestState) -> Result<Resumed> {
+    fn resumed(&self, log: LogFramer, logs: &mut Logs, state: &ManifestState) -> Result<Resumed> {
         let (generation, inserter, numbers) = match logs.last.take() {
             Some(RefilledGeneration { generation, inserter, logs, .. }) => (generation, inserter, logs),
             None => {

@@ -81,14 +81,14 @@ mod tests {
     use super::*;
     use crate::format::manifest::ManifestChange;
     use crate::wal::memory::MemoryStorage;
-    use crate::wal::{LogIdentity, LogWriter};
+    use crate::wal::{LogFramer, LogIdentity};
 
     const STORE_ID: u128 = 77;
 
     /// Creates a log of a store, with one record if `first` is given.
     fn log(storage: &dyn Storage, number: u64, store_id: u128, first: Option<Sequence>) -> FileName {
         let identity = LogIdentity { number, path: 0, uid: number, store_id, bytes: 16 << 10 };
-        let mut log = LogWriter::create(storage, &identity).expect("room");
+        let mut log = LogFramer::create(storage, &identity).expect("room");
         if let Some(first) = first {
             let (at, mut out) = (log.tail().bytes, Vec::new());
             log.frame(first, b"not looked at", &mut out);

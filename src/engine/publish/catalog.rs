@@ -24,7 +24,7 @@ use crate::levels::manifest::{ManifestFile, UNWRITTEN_EDIT_BYTES};
 use crate::levels::store::StoreFile;
 use crate::wal::made::changes_of_made;
 
-use super::keyspace::KeyspaceData;
+use super::keyspace::KeyspaceState;
 use super::partitions::Partitions;
 
 /// The state in the manifest, and the files that hold it.
@@ -36,7 +36,7 @@ pub(crate) struct Catalog {
     /// reserved: the state's counter is their next id.
     pub(crate) next_keyspace: u32,
     /// Partitions that are in the state, and not in the manifest yet.
-    pub(in crate::engine) unwritten: Vec<Arc<KeyspaceData>>,
+    pub(in crate::engine) unwritten: Vec<Arc<KeyspaceState>>,
     /// The memory of the catalog.
     pub(in crate::engine) grant: Grant,
     /// Changes since the state was copied for a new manifest, while that manifest is written.
@@ -61,7 +61,7 @@ impl Catalog {
     pub(in crate::engine) fn new(
         mut state: ManifestState,
         (manifest, store_file): (ManifestFile, StoreFile),
-        unwritten: Vec<Arc<KeyspaceData>>,
+        unwritten: Vec<Arc<KeyspaceState>>,
         grant: Grant,
     ) -> Catalog {
         state.next_partition = state.next_partition.max(1);
@@ -128,9 +128,9 @@ impl Catalog {
 pub(crate) struct CatalogCell {
     free: Mutex<Option<Box<Catalog>>>,
     freed: Event,
-    pub(in crate::engine) keyspaces: Mutex<BTreeMap<String, Arc<KeyspaceData>>>,
+    pub(in crate::engine) keyspaces: Mutex<BTreeMap<String, Arc<KeyspaceState>>>,
     /// Keyspaces and partitions that have a tree: background work looks up each tree.
-    pub(in crate::engine) by_tree: Mutex<BTreeMap<TreeId, Arc<KeyspaceData>>>,
+    pub(in crate::engine) by_tree: Mutex<BTreeMap<TreeId, Arc<KeyspaceState>>>,
     /// Bytes for the states of keyspaces, and the state of stand-ins.
     pub(in crate::engine) states: ForkBytes,
     pub(in crate::engine) stand_in: ForkByte,
@@ -184,7 +184,7 @@ impl CatalogCell {
     /// `Io` if there is no memory for a state.
     pub(crate) fn new(
         catalog: Catalog,
-        (keyspaces, states): (Vec<Arc<KeyspaceData>>, ForkBytes),
+        (keyspaces, states): (Vec<Arc<KeyspaceState>>, ForkBytes),
         next_file: u64,
     ) -> Result<CatalogCell> {
         let reserved = catalog.store_file.live().next_file_number;
@@ -193,7 +193,7 @@ impl CatalogCell {
         let by_tree = whole.chain(partitions).map(|one| (one.tree, one)).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         Ok(CatalogCell {
-            stand_in: KeyspaceData::state_of_stand_ins(&states)?,
+            stand_in: KeyspaceState::state_of_stand_ins(&states)?,
             states,
             free: Mutex::new(Some(Box::new(catalog))),
             freed: Event::new(),
@@ -216,7 +216,7 @@ impl CatalogCell {
         }
     }
 
-    pub(in crate::engine) fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<KeyspaceData>>> {
+    pub(in crate::engine) fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<KeyspaceState>>> {
         self.keyspaces.lock()
     }
 }

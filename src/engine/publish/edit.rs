@@ -35,7 +35,8 @@ pub(crate) struct Edit<'e> {
 pub(in crate::engine) struct Origin {
     /// First and last sequence number that the items may have.
     pub(in crate::engine) sequences: (Sequence, Sequence),
-    /// Latest time at which the oldest tombstone among them was written, in seconds since 1970.
+    /// Time from which the age of the oldest tombstone counts, in seconds since 1970: about the beginning of
+    /// its write buffer.
     pub(in crate::engine) oldest_tombstone_s: u64,
 }
 

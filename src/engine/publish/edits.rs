@@ -1,7 +1,8 @@
 //! Edits: made durable in the manifest, then visible in a version.
 //!
 //! Invariants:
-//! 1. An edit is durable in the manifest before its version is published.
+//! 1. An edit is durable in the manifest before its version is published. The exception is a partition that
+//!    log records make (`make_unwritten`): the next edit writes it.
 //! 2. A file is removed only after the edit that removes its name is durable and no reader holds the file.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,7 @@ use crate::write::writer::Ends;
 use super::Publisher;
 use super::catalog::Catalog;
 use super::edit::{Edit, TableName};
-use super::keyspace::KeyspaceData;
+use super::keyspace::KeyspaceState;
 
 impl Publisher {
     /// Makes an edit durable, then visible.
@@ -52,7 +53,7 @@ impl Publisher {
 
     /// Makes partitions that the next edit adds to the manifest. Until then the records with their items make
     /// them.
-    pub(in crate::engine) fn make_unwritten(&self, catalog: &mut Catalog, made: &[Arc<KeyspaceData>]) {
+    pub(in crate::engine) fn make_unwritten(&self, catalog: &mut Catalog, made: &[Arc<KeyspaceState>]) {
         let named = made.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
         let changes = changes_of_made(catalog.state.next_keyspace, named);
         let edit = Edit::of(changes);

@@ -9,7 +9,7 @@ use crate::compact::job::NewFiles;
 use crate::format::manifest::ManifestChange;
 use crate::memtable::{self, Generation};
 use crate::table::TableIdentity;
-use crate::wal::{LogIdentity, LogWriter};
+use crate::wal::{LogFramer, LogIdentity};
 
 use super::Publisher;
 use super::catalog::Catalog;
@@ -77,14 +77,14 @@ impl Publisher {
 
     /// Makes a log, durable and named by the manifest, out of `old` if there is one. On failure neither file
     /// is left.
-    pub(in crate::engine) fn make_log(&self, old: Option<FileName>, bytes: u64) -> Result<LogWriter> {
+    pub(in crate::engine) fn make_log(&self, old: Option<FileName>, bytes: u64) -> Result<LogFramer> {
         let storage = &*self.env.storage;
         let number = self.next_file().inspect_err(|_| self.remove_unnamed(old))?;
         let identity =
             LogIdentity { number, path: 0, uid: self.env.random.u64(), store_id: self.store_id, bytes };
         let made = match old {
-            Some(old) => LogWriter::recycle(storage, old, &identity),
-            None => LogWriter::create(storage, &identity),
+            Some(old) => LogFramer::recycle(storage, old, &identity),
+            None => LogFramer::create(storage, &identity),
         };
         let named = made.and_then(|log| {
             self.sync_directory()?;

@@ -23,14 +23,14 @@ use super::usual::Usual;
 
 /// A keyspace, or a partition of one, as its handles share it.
 #[derive(Debug)]
-pub(crate) struct KeyspaceData {
+pub(crate) struct KeyspaceState {
     pub(crate) id: KeyspaceId,
     /// The name of the keyspace, also for a partition.
     pub(crate) name: String,
     /// The tree that holds its items. A keyspace that is divided has no tree of its own; its `tree` has
     /// [`PartitionId::OF_KEY`] in the place of a partition.
     pub(crate) tree: TreeId,
-    part: Division,
+    role: PartitionRole,
     /// One of the values below, [`FORKED`] in a forked process.
     state: ForkByte,
     /// Partitions share the settings of their keyspace.
@@ -40,13 +40,13 @@ pub(crate) struct KeyspaceData {
     pub(crate) usual: Usual,
 }
 
-/// The three kinds of [`KeyspaceData`].
+/// The three kinds of [`KeyspaceState`].
 #[derive(Debug)]
-enum Division {
+enum PartitionRole {
     /// A keyspace that is not divided.
     Whole,
     Divided(Box<Partitions>),
-    One(Partition),
+    Partition(Partition),
 }
 
 /// A partition of a keyspace that is divided.
@@ -63,7 +63,7 @@ const CLOSED: u8 = 3;
 /// State of a stand-in for a keyspace that is read as of another store's snapshot.
 const OF_ANOTHER_STORE: u8 = 4;
 
-impl KeyspaceData {
+impl KeyspaceState {
     /// # Errors
     /// `Io` if there is no memory for its state.
     pub(crate) fn new(
@@ -71,43 +71,44 @@ impl KeyspaceData {
         name: String,
         settings: KeyspaceSettings,
         bytes: &ForkBytes,
-    ) -> Result<KeyspaceData> {
+    ) -> Result<KeyspaceState> {
         let state = bytes.byte(LIVE)?;
         let (settings, write_stats, usual) =
             (Arc::new(Mutex::new(settings)), TreeWriteStats::new(), Usual::new());
-        Ok(KeyspaceData { id, name, tree, part: Division::Whole, state, settings, write_stats, usual })
+        Ok(KeyspaceState { id, name, tree, role: PartitionRole::Whole, state, settings, write_stats, usual })
     }
 
     /// A keyspace that is divided by the rule, without partitions.
     ///
     /// # Errors
-    /// As [`KeyspaceData::new`].
+    /// As [`KeyspaceState::new`].
     pub(crate) fn divided(
         id: KeyspaceId,
         name: String,
         (settings, rule): (KeyspaceSettings, Rule),
         bytes: &ForkBytes,
-    ) -> Result<KeyspaceData> {
+    ) -> Result<KeyspaceState> {
         let tree = TreeId { keyspace: id, partition: PartitionId::OF_KEY };
-        let part = Division::Divided(Box::new(Partitions::new(rule)));
-        Ok(KeyspaceData { part, ..KeyspaceData::new((id, tree), name, settings, bytes)? })
+        let role = PartitionRole::Divided(Box::new(Partitions::new(rule)));
+        Ok(KeyspaceState { role, ..KeyspaceState::new((id, tree), name, settings, bytes)? })
     }
 
-    /// A partition of this divided keyspace; it is not among [`KeyspaceData::partitions`] yet.
+    /// A partition of this divided keyspace; it is not among [`KeyspaceState::partitions`] yet.
     ///
     /// # Errors
-    /// As [`KeyspaceData::new`].
-    pub(crate) fn partition(&self, id: PartitionId, name: &[u8], bytes: &ForkBytes) -> Result<KeyspaceData> {
+    /// As [`KeyspaceState::new`].
+    pub(crate) fn partition(&self, id: PartitionId, name: &[u8], bytes: &ForkBytes) -> Result<KeyspaceState> {
         let (write_stats, usual, settings) =
             (TreeWriteStats::new(), Usual::new(), Arc::clone(&self.settings));
         let tree = TreeId { keyspace: self.id, partition: id };
-        let part = Division::One(Partition { name: name.into(), is_unwritten: AtomicBool::new(false) });
+        let role =
+            PartitionRole::Partition(Partition { name: name.into(), is_unwritten: AtomicBool::new(false) });
         let state = bytes.byte(LIVE)?;
-        Ok(KeyspaceData {
+        Ok(KeyspaceState {
             id: self.id,
             name: self.name.clone(),
             tree,
-            part,
+            role,
             state,
             settings,
             write_stats,
@@ -117,7 +118,7 @@ impl KeyspaceData {
 
     /// Its partitions, if it is divided.
     pub(crate) fn partitions(&self) -> Option<&Partitions> {
-        if let Division::Divided(partitions) = &self.part { Some(partitions) } else { None }
+        if let PartitionRole::Divided(partitions) = &self.role { Some(partitions) } else { None }
     }
 
     /// # Errors
@@ -260,12 +261,12 @@ impl KeyspaceData {
 
     /// Its name among the partitions of its keyspace, if it is a partition.
     pub(crate) fn partition_name(&self) -> Option<&[u8]> {
-        if let Division::One(partition) = &self.part { Some(&partition.name) } else { None }
+        if let PartitionRole::Partition(partition) = &self.role { Some(&partition.name) } else { None }
     }
 
     /// Records whether the manifest still lacks the partition.
     pub(in crate::engine) fn set_unwritten(&self, is_unwritten: bool) {
-        if let Division::One(partition) = &self.part {
+        if let PartitionRole::Partition(partition) = &self.role {
             partition.is_unwritten.store(is_unwritten, Ordering::Release);
         }
     }
@@ -273,7 +274,7 @@ impl KeyspaceData {
     /// The entry that begins a record with items of this partition, if the manifest may not have the
     /// partition yet.
     pub(crate) fn made(&self) -> Option<MadePartition<'_>> {
-        let Division::One(Partition { name, is_unwritten }) = &self.part else { return None };
+        let PartitionRole::Partition(Partition { name, is_unwritten }) = &self.role else { return None };
         is_unwritten.load(Ordering::Acquire).then_some(MadePartition { tree: self.tree, name })
     }
 
@@ -286,11 +287,11 @@ impl KeyspaceData {
     }
 
     /// A stand-in, every read of which returns `Invalid`; `state` is from
-    /// [`KeyspaceData::state_of_stand_ins`].
-    pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> KeyspaceData {
+    /// [`KeyspaceState::state_of_stand_ins`].
+    pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> KeyspaceState {
         let (name, settings) = (self.full_name(), Arc::new(Mutex::new(self.settings())));
-        let (write_stats, usual, part) = (TreeWriteStats::new(), Usual::new(), Division::Whole);
-        KeyspaceData { id: self.id, name, tree: self.tree, part, state, settings, write_stats, usual }
+        let (write_stats, usual, role) = (TreeWriteStats::new(), Usual::new(), PartitionRole::Whole);
+        KeyspaceState { id: self.id, name, tree: self.tree, role, state, settings, write_stats, usual }
     }
 
     /// The state that all stand-ins of a store share.
@@ -358,20 +359,20 @@ impl KeyspaceData {
     }
 }
 
-impl KeyspaceData {
+impl KeyspaceState {
     /// Time until its tree is at rest and its merge policy changes; `None` if the policy stays.
     pub(in crate::engine) fn restless_for_ns(&self, now_ns: u64) -> Option<u64> {
         if is_adaptive(&self.settings()) { self.write_stats.rests_in_ns(now_ns) } else { None }
     }
 }
 
-impl Writable for KeyspaceData {
+impl Writable for KeyspaceState {
     fn tree(&self) -> TreeId {
         self.tree
     }
 
     fn check_live(&self) -> Result<()> {
-        KeyspaceData::check_live(self)
+        KeyspaceState::check_live(self)
     }
 }
 

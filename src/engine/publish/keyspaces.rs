@@ -9,7 +9,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::io::storage::Storage;
 
 use super::Publisher;
-use super::keyspace::KeyspaceData;
+use super::keyspace::KeyspaceState;
 
 impl Publisher {
     pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
@@ -29,7 +29,7 @@ impl Publisher {
         self.writer.latched().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<KeyspaceData>> {
+    pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<KeyspaceState>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() })
@@ -41,12 +41,12 @@ impl Publisher {
 
     /// A key as the keyspace stores it.
     #[inline]
-    pub(crate) fn stored_key<'k>(&self, keyspace: &KeyspaceData, key: &'k [u8]) -> StoredKey<'k> {
+    pub(crate) fn stored_key<'k>(&self, keyspace: &KeyspaceState, key: &'k [u8]) -> StoredKey<'k> {
         stored_key(&self.owner.secret, keyspace.id, key)
     }
 
     /// All keyspaces, in the order of their names.
-    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceData>> {
+    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceState>> {
         self.catalog.names().values().cloned().collect()
     }
 
@@ -62,7 +62,7 @@ impl Publisher {
         trees.collect()
     }
 
-    pub(in crate::engine) fn keyspace_of(&self, tree: TreeId) -> Option<Arc<KeyspaceData>> {
+    pub(in crate::engine) fn keyspace_of(&self, tree: TreeId) -> Option<Arc<KeyspaceState>> {
         self.catalog.by_tree.lock().get(&tree).cloned()
     }
 
@@ -86,7 +86,7 @@ impl Publisher {
 
     /// A stand-in for a keyspace that belongs to another store and is read as of this store's snapshots: its
     /// reads return `Invalid`.
-    pub(crate) fn stand_in(&self, keyspace: &KeyspaceData) -> Arc<KeyspaceData> {
+    pub(crate) fn stand_in(&self, keyspace: &KeyspaceState) -> Arc<KeyspaceState> {
         Arc::new(keyspace.stand_in(self.catalog.stand_in.clone()))
     }
 

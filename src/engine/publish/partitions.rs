@@ -1,6 +1,6 @@
 //! The partitions of a keyspace that is divided, by name.
 //!
-//! A partition is a [`KeyspaceData`] with a tree of its own; it shares the settings of its keyspace. The
+//! A partition is a [`KeyspaceState`] with a tree of its own; it shares the settings of its keyspace. The
 //! holder of the catalog changes the map, after the edit that makes or drops partitions, or once the state
 //! has the partitions that records are to make.
 
@@ -10,13 +10,13 @@ use std::ops::Bound;
 use crate::base::rule::{KeyBounds, Rule};
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 
-use super::keyspace::KeyspaceData;
+use super::keyspace::KeyspaceState;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     pub(crate) rule: Rule,
-    by_name: Mutex<BTreeMap<Box<[u8]>, Arc<KeyspaceData>>>,
+    by_name: Mutex<BTreeMap<Box<[u8]>, Arc<KeyspaceState>>>,
     /// Number of times that a partition was made or dropped.
     changes: AtomicU64,
     /// Partitions whose names come before this one are no longer wanted.
@@ -29,7 +29,7 @@ impl Partitions {
         Partitions { rule, by_name, changes: AtomicU64::new(0), retained_from }
     }
 
-    pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<KeyspaceData>> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<KeyspaceState>> {
         self.by_name.lock().get(name).cloned()
     }
 
@@ -39,12 +39,12 @@ impl Partitions {
     }
 
     /// All partitions, in the order of their names.
-    pub(crate) fn all(&self) -> Vec<Arc<KeyspaceData>> {
+    pub(crate) fn all(&self) -> Vec<Arc<KeyspaceState>> {
         self.by_name.lock().values().cloned().collect()
     }
 
     /// The partitions whose names come before `name`, in the order of their names.
-    pub(in crate::engine) fn before(&self, name: &[u8]) -> Vec<Arc<KeyspaceData>> {
+    pub(in crate::engine) fn before(&self, name: &[u8]) -> Vec<Arc<KeyspaceState>> {
         let names = (Bound::Unbounded, Bound::Excluded(name));
         self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
     }
@@ -59,7 +59,7 @@ impl Partitions {
     }
 
     /// The partitions that may have keys of a range, in the order of their keys.
-    pub(in crate::engine) fn of_range(&self, range: (&[u8], &[u8])) -> Vec<Arc<KeyspaceData>> {
+    pub(in crate::engine) fn of_range(&self, range: (&[u8], &[u8])) -> Vec<Arc<KeyspaceState>> {
         let names = self.names_of(range);
         self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
     }
@@ -76,7 +76,7 @@ impl Partitions {
         self.changes.load(Ordering::Acquire)
     }
 
-    pub(in crate::engine) fn add(&self, partition: &Arc<KeyspaceData>) {
+    pub(in crate::engine) fn add(&self, partition: &Arc<KeyspaceState>) {
         let name = partition.partition_name().expect("it is a partition").into();
         self.by_name.lock().insert(name, Arc::clone(partition));
         self.changes.fetch_add(1, Ordering::Release);

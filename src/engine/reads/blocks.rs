@@ -103,7 +103,7 @@ impl BlockReader {
     /// Verifies the blocks of a completed request, and answers those that were asked for by number.
     pub(super) fn settle_read(&self, completed: Completed, mut answer: impl FnMut(usize, Result<BlockRef>)) {
         let target: Box<dyn Any> = completed.target;
-        let Blocks(blocks, _reading) = *target.downcast().expect("what was pushed comes back");
+        let Blocks(blocks, _reading) = *target.downcast().expect("the ring returns the pushed target");
         let bytes: usize = blocks.iter().map(|block| block.address().bytes as usize).sum();
         let is_whole = completed.result.as_ref().is_ok_and(|read| *read == bytes);
         let is_alone = blocks.len() == 1;
@@ -159,6 +159,6 @@ impl BlockReader {
     }
 
     pub(super) fn settle_unasked(&self, completed: Completed) {
-        self.settle_read(completed, |_, _| unreachable!("nobody asks by number"));
+        self.settle_read(completed, |_, _| unreachable!("these reads have no numbers"));
     }
 }

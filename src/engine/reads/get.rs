@@ -12,7 +12,7 @@ use super::ReadDriver;
 use super::fetch::Fetches;
 use super::found::{Copies, LookupResult};
 use super::request::Answered;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 
 impl ReadDriver {
@@ -20,7 +20,7 @@ impl ReadDriver {
     /// the store itself.
     pub(crate) fn get<T: Tracer, R>(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         wanted: (&[u8], GetMode),
         at: Option<&Point>,
         tracer: &mut T,
@@ -32,7 +32,7 @@ impl ReadDriver {
     /// Looks `key` up and passes its value to `take`, which runs under no pin and may run any code.
     pub(crate) fn get_apart<R>(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         key: &[u8],
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
@@ -47,7 +47,7 @@ impl ReadDriver {
     #[inline]
     fn look_up<T: Tracer, R>(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         (key, mode): (&[u8], GetMode),
         at: Option<&Point>,
         tracer: &mut T,

@@ -31,7 +31,7 @@ use super::blocks::BlockReader;
 use super::local;
 use super::many::{BATCH_COUNT, LookupBatch};
 use super::request::{Answered, Claimed};
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 use crate::engine::reads::admission::{BlockOrWaiter, QueuedRead, ReadAdmission, ReadTurn};
 use crate::engine::reads::timers::Timer;
@@ -267,7 +267,7 @@ pub(crate) struct LaterGet {
 /// The key that a get looks up.
 #[derive(Clone, Copy)]
 pub(crate) struct LaterKey<'k> {
-    pub(crate) keyspace: &'k KeyspaceData,
+    pub(crate) keyspace: &'k KeyspaceState,
     pub(crate) key: &'k [u8],
     pub(crate) mode: GetMode,
 }
@@ -364,7 +364,7 @@ impl ReadDriver {
     /// The error of the first key whose lookup failed, once all others are done.
     pub(crate) fn poll_many(
         &self,
-        (later, keyspace): (&mut LaterMany, &KeyspaceData),
+        (later, keyspace): (&mut LaterMany, &KeyspaceState),
         context: &mut Context<'_>,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Poll<Result<()>> {
@@ -458,7 +458,7 @@ mod tests {
 
     /// Requests are sent in order. A request that is put back goes first, or second behind a kept first one.
     #[test]
-    fn what_is_not_sent_stays_in_order() {
+    fn unsent_requests_stay_in_order() {
         let file = FileName::new(FileKind::Table, 1);
         let block = BlockAddress { file, file_uid: 7, offset: 0, bytes: 4096, kind: BlockKind::Data };
         let mut unsent = Unsent::default();

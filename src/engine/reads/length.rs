@@ -24,7 +24,7 @@ use crate::write::flush::GenerationSource;
 
 use super::ReadDriver;
 use crate::engine::publish::edit::TableName;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 
 /// The tables of a tree that a point sees, except tables that range tombstones fully cover.
@@ -83,7 +83,7 @@ fn is_mostly_puts(table: &TableReader) -> bool {
 impl ReadDriver {
     /// Estimates the number of keys of the keyspace that the point sees. Visits each item in the write
     /// buffers, and the in-memory parts of each table.
-    pub(crate) fn approximate_len(&self, point: &Point, keyspace: &KeyspaceData) -> u64 {
+    pub(crate) fn approximate_len(&self, point: &Point, keyspace: &KeyspaceState) -> u64 {
         let view = self.view_of(point);
         let trees = keyspace.trees_in(&view.version, (&[], &[]));
         trees.into_iter().map(|tree| self.approximate_tree_len((&view, point), tree)).sum()
@@ -118,7 +118,7 @@ impl ReadDriver {
     /// Estimates the bytes of tables that hold keys from the first key up to and excluding the second; an
     /// empty second key means no upper bound. Counts all versions and deletes, with their filters and fences.
     /// Visits only the in-memory parts of each table.
-    pub(crate) fn approximate_bytes(&self, keyspace: &KeyspaceData, range: (&[u8], &[u8])) -> u64 {
+    pub(crate) fn approximate_bytes(&self, keyspace: &KeyspaceState, range: (&[u8], &[u8])) -> u64 {
         let pin = self.epoch.pin();
         let version = &self.views.load(&pin).get().version;
         let trees = keyspace.trees_in(version, range).into_iter();

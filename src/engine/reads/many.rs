@@ -18,7 +18,7 @@ use super::ReadDriver;
 use super::fetch::Fetches;
 use super::found::{Kept, LookupResult};
 use super::request::Answered;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 
 /// Keys looked up at a time: enough reads to keep the device busy, and more than hiding memory latency needs.
@@ -63,7 +63,7 @@ impl ReadDriver {
     /// The error of the first of 64 keys whose lookup failed; `take` has received other values by then.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         keys: &[K],
         at: Option<&Point>,
         mut take: impl FnMut(usize, Option<&[u8]>),
@@ -84,7 +84,7 @@ impl ReadDriver {
     /// As [`ReadDriver::multi_get`].
     pub(crate) fn multi_get_apart<K: AsRef<[u8]>>(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         keys: &[K],
         at: Option<&Point>,
         mut take: impl FnMut(usize, Option<&[u8]>),
@@ -109,7 +109,7 @@ impl ReadDriver {
 
     fn get_batch<K: AsRef<[u8]>>(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         keys: &[K],
         (view, bound): (&View, Sequence),
         take: &mut impl FnMut(usize, LookupResult<'_>),
@@ -153,7 +153,7 @@ impl ReadDriver {
     pub(super) fn begin<K: AsRef<[u8]>>(
         &self,
         LookupBatch { bound, machines, rounds }: &mut LookupBatch<K>,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         keys: impl Iterator<Item = K>,
         view: &View,
     ) -> Result<()> {

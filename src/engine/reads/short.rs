@@ -10,7 +10,7 @@ use crate::levels::gaps::Sight;
 use crate::read::scan::{BatchExtent, BatchRequest, ItemBatch, Pinned, ScanRange, fill, start_of};
 
 use super::ReadDriver;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 
 /// When a range needs a point after its first items.
@@ -28,7 +28,7 @@ impl ReadDriver {
     /// lies in several partitions; it must be read from the point from its first item on.
     pub(crate) fn begin_range(
         &self,
-        keyspace: &KeyspaceData,
+        keyspace: &KeyspaceState,
         (at, needs): (Option<&Arc<Point>>, NeedsPoint),
         (range, direction, items_max): (&ScanRange, Direction, usize),
         batch: &mut ItemBatch,
@@ -165,7 +165,7 @@ mod tests {
         batch.clear();
         let request = BatchRequest { sight, range: &range, direction, from, items_max };
         assert_eq!(store.fill(&point, &request, &mut batch), BatchExtent::ToEnd);
-        assert_eq!(numbers(&batch), (19..25).collect::<Vec<u8>>(), "what was deleted since is there");
+        assert_eq!(numbers(&batch), (19..25).collect::<Vec<u8>>(), "later deletes are invisible");
         drop(point);
         store.close().expect("closes");
     }

@@ -105,7 +105,7 @@ mod tests {
     /// A due timer is woken once, and the time until the next one is returned. A timer is due at its exact
     /// time.
     #[test]
-    fn what_is_due_is_woken() {
+    fn due_timers_are_woken() {
         let (timers, of) = timers([30, 10, 20, 20, 0]);
         assert_eq!(timers.wake_due(0), Some(10));
         assert_eq!(woken(&of), [0, 0, 0, 0, 1]);
@@ -135,7 +135,7 @@ mod tests {
     /// A sleeping worker must be told only of a timer earlier than its sleep, even if the timer it sleeps for
     /// was dropped.
     #[test]
-    fn who_sleeps_longer_is_told() {
+    fn sleepers_are_told_only_of_earlier_timers() {
         let timers = Arc::new(Timers::default());
         let add = |ns| timers.add(ns, Waker::noop());
         let [(later, is_first), (earlier, is_earlier), (equal, is_equal)] = [20, 10, 10].map(add);
@@ -152,7 +152,7 @@ mod tests {
     /// A dropped timer wakes nothing, is not slept for, and frees its waker. Its drop leaves other timers of
     /// the same moment alone.
     #[test]
-    fn dropped_timers_wake_nobody() {
+    fn dropped_timers_wake_no_task() {
         let (timers, [first, dropped, last]) = timers([10, 10, 20]);
         drop(dropped.0);
         assert_eq!(Arc::strong_count(&dropped.1), 1);

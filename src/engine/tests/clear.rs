@@ -14,7 +14,7 @@ use super::model::{Known, Model, Names, Write, fingerprint};
 use super::play::Recorded;
 use super::recorder::Recorder;
 use super::run::open;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 
 const MEMORY_BYTES: u64 = 128 << 10;
 const NAMES: [&str; 2] = ["cleared", "kept"];
@@ -23,7 +23,7 @@ const NAMES: [&str; 2] = ["cleared", "kept"];
 struct Script {
     store: Arc<Store>,
     threads: Arc<SimThreads>,
-    keyspaces: [Arc<KeyspaceData>; 2],
+    keyspaces: [Arc<KeyspaceState>; 2],
     model: Model,
     shared: Arc<Mutex<Known>>,
     writes: u64,

@@ -27,7 +27,7 @@ use super::model::{Copied, FoundKeyspace, Known, Model, Names, fingerprint, sett
 use super::recorder::Moment;
 use super::replay::is_quiet;
 use super::run::open;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 
 /// Approximate calls of an opening; crashes of an opening fall within them.
@@ -357,7 +357,7 @@ pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
 /// The names of all readable keyspaces and partitions. A partition's name follows that of its keyspace and a
 /// slash.
 fn names(store: &Store) -> Vec<String> {
-    let names_in = |one: Arc<KeyspaceData>| match one.partitions() {
+    let names_in = |one: Arc<KeyspaceState>| match one.partitions() {
         Some(partitions) => {
             check_routing(store, &one);
             partitions.all().iter().map(|partition| partition.full_name()).collect()
@@ -368,7 +368,7 @@ fn names(store: &Store) -> Vec<String> {
 }
 
 /// Checks that keys of a keyspace divided by keys are read from its existing partitions.
-fn check_routing(store: &Store, keyspace: &KeyspaceData) {
+fn check_routing(store: &Store, keyspace: &KeyspaceState) {
     if !keyspace.is_divided_by_keys() {
         return;
     }
@@ -388,7 +388,7 @@ fn check_routing(store: &Store, keyspace: &KeyspaceData) {
 }
 
 /// The keyspace or partition of this name.
-pub(super) fn named(store: &Store, name: &str) -> Result<Arc<KeyspaceData>> {
+pub(super) fn named(store: &Store, name: &str) -> Result<Arc<KeyspaceState>> {
     let Some((keyspace, partition)) = name.split_once('/') else { return store.keyspace(name) };
     let divided = store.keyspace(keyspace)?;
     let found = divided.partitions().and_then(|partitions| partitions.get(partition.as_bytes()));
@@ -409,7 +409,7 @@ fn sum_of(store: &Store, name: &str) -> Result<u64> {
     Ok(sum)
 }
 
-pub(super) fn scan_of(keyspace: &KeyspaceData, point: &Point, direction: Direction) -> ScanMachine {
+pub(super) fn scan_of(keyspace: &KeyspaceState, point: &Point, direction: Direction) -> ScanMachine {
     let range = (Bound::Unbounded, Bound::Unbounded);
     ScanMachine::new(point.sight(keyspace.tree), range, direction)
 }
@@ -420,7 +420,7 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
 }
 
 /// The fingerprint of a keyspace, read forward, backward, key by key, and by many keys at once.
-pub(super) fn contents_at(store: &Store, keyspace: &KeyspaceData, point: &Point) -> Result<u64> {
+pub(super) fn contents_at(store: &Store, keyspace: &KeyspaceState, point: &Point) -> Result<u64> {
     let mut sums = [0; 2];
     let mut keys = [Vec::new(), Vec::new()];
     // A hashed keyspace has only forward scans.

@@ -10,7 +10,7 @@ use crate::write::batch::BatchItems;
 
 use super::super::Store;
 use super::run::open;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 
 const VALUE_BYTES: usize = 100;
 
@@ -18,7 +18,7 @@ fn key(index: u64) -> [u8; 8] {
     index.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
 
-fn put(store: &Store, keyspace: &KeyspaceData, indexes: impl Iterator<Item = u64>) {
+fn put(store: &Store, keyspace: &KeyspaceState, indexes: impl Iterator<Item = u64>) {
     let indexes: Vec<u64> = indexes.collect();
     for some in indexes.chunks(50) {
         let mut items = BatchItems::default();
@@ -31,7 +31,7 @@ fn put(store: &Store, keyspace: &KeyspaceData, indexes: impl Iterator<Item = u64
 }
 
 /// Device reads of gets of these items. Each get must find its value, or none for an absent item.
-fn reads_of(store: &Store, keyspace: &KeyspaceData, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
+fn reads_of(store: &Store, keyspace: &KeyspaceState, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
     let before = store.blocks.counts.block_reads.load(Ordering::Relaxed);
     for index in indexes {
         let found = store.get(keyspace, (&key(index), GetMode::Value), None, &mut NoTrace, |value| {
@@ -51,7 +51,7 @@ fn assert_within_budget(store: &Store) {
 }
 
 /// A store with `count` items, all in one run.
-fn settled(memory_bytes: u64, count: u64) -> (Arc<Store>, Arc<KeyspaceData>) {
+fn settled(memory_bytes: u64, count: u64) -> (Arc<Store>, Arc<KeyspaceState>) {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, None, 1, memory_bytes).expect("made");
     let keyspace = store.open_keyspace("items", &[]).expect("made");
@@ -84,7 +84,7 @@ fn a_merge_does_not_empty_the_cache() {
 /// pinned: an absent key costs no read and a present one its block. At 100, few of them are: a present key
 /// also costs a page of fences, and an absent one the same, or its filter's page.
 #[test]
-fn gets_cost_what_memory_does_not_hold() {
+fn gets_read_their_block_and_unpinned_pages() {
     for (memory_bytes, count, present, absent) in
         [(1 << 20, 40_000, 0.8..1.05, 0.0..0.05), (256 << 10, 110_000, 1.0..2.1, 0.5..2.1)]
     {

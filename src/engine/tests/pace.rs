@@ -12,7 +12,7 @@ use crate::io::storage::{DirectoryEntry, Storage};
 use crate::write::batch::BatchItems;
 
 use super::super::{OpenMode, OpenOptions, Store};
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const VALUE_BYTES: usize = 100;
@@ -38,11 +38,11 @@ impl Capped {
         Capped { disk, store, threads }
     }
 
-    fn keyspace(&self, name: &str) -> Arc<KeyspaceData> {
+    fn keyspace(&self, name: &str) -> Arc<KeyspaceState> {
         self.store.open_keyspace(name, &[("level0_runs".to_owned(), 2)]).expect("nothing fails")
     }
 
-    fn put(&self, keyspaces: &[&KeyspaceData], number: u64) {
+    fn put(&self, keyspaces: &[&KeyspaceState], number: u64) {
         let mut items = BatchItems::default();
         let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         for keyspace in keyspaces {
@@ -52,7 +52,7 @@ impl Capped {
     }
 
     /// Flushes `runs` runs, each over all keys.
-    fn put_runs(&self, keyspace: &KeyspaceData, runs: u64, items: u64) {
+    fn put_runs(&self, keyspace: &KeyspaceState, runs: u64, items: u64) {
         for run in 0..runs {
             (0..items).for_each(|number| self.put(&[keyspace], run * items + number));
             self.store.flush().expect("flushes wait for nothing");

@@ -51,7 +51,7 @@ pub(super) fn fail(case: Case, told: &str) -> ! {
     let why = replay(&small).err().unwrap_or_default();
     panic!(
         "{case}: {told}\nin {tries_count} tries made smaller: {why}\nTRINE_REPLAY='{small}' cargo test --lib \
-         replays_what_it_is_asked_for -- --nocapture"
+         replays_the_given_case -- --nocapture"
     );
 }
 
@@ -190,7 +190,7 @@ impl Shrinking {
 
 /// Plays the line in TRINE_REPLAY, if there is one, and fails if the case fails.
 #[test]
-fn replays_what_it_is_asked_for() {
+fn replays_the_given_case() {
     let Ok(line) = std::env::var("TRINE_REPLAY") else { return };
     let case: Case = line.parse().expect("a line that a failure has printed");
     println!("plays {case}");
@@ -210,7 +210,7 @@ fn f09_refused_groups_leave_no_gap() {
 
 /// A sync that is acknowledged and never made is found, minimized, and replayed from the line alone.
 #[test]
-fn what_is_broken_is_found_shrunk_and_replayed() {
+fn a_lost_sync_is_found_shrunk_and_replayed() {
     let scenario = super::scenario::named("group_commits").expect("it is one");
     let script = Script { lost_sync: Some(12), ..Script::new(scenario, 1) };
     let powers = |_: &mut Examiner<'_>, _: &_| (0..3).map(|seed| Ends::once(Crash::Power, seed)).collect();

@@ -9,19 +9,19 @@ use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::base::visits;
 use crate::engine::background::work::WorkKind;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::io::sim::SimDisk;
 use crate::read::get::GetMode;
 use crate::read::trace::NoTrace;
 use crate::write::batch::BatchItems;
 
-fn make(store: &Store, keyspaces: usize) -> Vec<Arc<KeyspaceData>> {
+fn make(store: &Store, keyspaces: usize) -> Vec<Arc<KeyspaceState>> {
     let name = |number| format!("k{number}");
     (0..keyspaces).map(|number| store.open_keyspace(&name(number), &[]).expect("no fault")).collect()
 }
 
 /// Puts one item per round into each keyspace, and flushes each round.
-fn put_rounds(store: &Store, all: &[Arc<KeyspaceData>], rounds: Range<u64>) {
+fn put_rounds(store: &Store, all: &[Arc<KeyspaceState>], rounds: Range<u64>) {
     for round in rounds {
         let mut items = BatchItems::default();
         for keyspace in all {
@@ -33,7 +33,7 @@ fn put_rounds(store: &Store, all: &[Arc<KeyspaceData>], rounds: Range<u64>) {
 }
 
 /// The number of rounds whose item is present.
-fn count(store: &Store, keyspace: &KeyspaceData, rounds: u64) -> usize {
+fn count(store: &Store, keyspace: &KeyspaceState, rounds: u64) -> usize {
     let has = |round: &u64| {
         let key = (&round.to_be_bytes()[..], GetMode::Value);
         store.get(keyspace, key, None, &mut NoTrace, |value| value.is_some()).expect("no fault")
@@ -41,7 +41,7 @@ fn count(store: &Store, keyspace: &KeyspaceData, rounds: u64) -> usize {
     (0..rounds).filter(has).count()
 }
 
-fn runs_of(store: &Store, keyspace: &KeyspaceData) -> usize {
+fn runs_of(store: &Store, keyspace: &KeyspaceState) -> usize {
     let pin = store.epoch.pin();
     store.views.load(&pin).get().version.tree(keyspace.tree).map_or(0, |tree| tree.runs().count())
 }
@@ -63,7 +63,7 @@ fn looks_to_settle(keyspaces: usize) -> (u64, u64) {
 /// After a merge only its own trees are looked at: each keyspace a few times, however many there are. Small
 /// merges that are due together are done together, so there are few merges.
 #[test]
-fn settling_keyspaces_looks_at_what_changed() {
+fn settling_keyspaces_looks_only_at_changed_trees() {
     let (few, few_merges) = looks_to_settle(25);
     assert!(few <= 4 * 25, "{few} looks, {few_merges} merges");
     let (many, many_merges) = looks_to_settle(100);
@@ -85,7 +85,7 @@ fn visits_of_a_change(keyspaces: usize) -> [u64; 4] {
     }
     store.flush().expect("no fault");
     store.settle().expect("no fault");
-    let put = |keyspace: &KeyspaceData| {
+    let put = |keyspace: &KeyspaceState| {
         let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, b"key", b"other").expect("is short");
         store.write(&items, None).expect("no fault");

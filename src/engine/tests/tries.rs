@@ -12,7 +12,7 @@ use crate::base::place::stored_key;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::base::visits;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 use crate::inspect::verify_open;
 use crate::io::sim::{SimDisk, SimRng};
@@ -26,7 +26,7 @@ const FLUSH_ITEMS: usize = 250;
 const BATCH_ITEMS: usize = 20;
 
 /// Puts items under these keys, in batches.
-fn put(store: &Store, keyspace: &KeyspaceData, keys: impl Iterator<Item = Vec<u8>>) {
+fn put(store: &Store, keyspace: &KeyspaceState, keys: impl Iterator<Item = Vec<u8>>) {
     let (keys, mut batch) = (keys.collect::<Vec<_>>(), 0u8);
     for some in keys.chunks(BATCH_ITEMS) {
         let mut items = BatchItems::default();
@@ -38,7 +38,7 @@ fn put(store: &Store, keyspace: &KeyspaceData, keys: impl Iterator<Item = Vec<u8
     }
 }
 
-fn stored(store: &Store, keyspace: &KeyspaceData, number: u32) -> Vec<u8> {
+fn stored(store: &Store, keyspace: &KeyspaceState, number: u32) -> Vec<u8> {
     stored_key(store.hash_secret(), keyspace.id, &number.to_le_bytes()).to_vec()
 }
 
@@ -138,7 +138,7 @@ fn keys_of_one_path_are_bounded() {
 
 /// A key of a store whose hash has 8 bits: keys with equal hashes are told apart only by their bytes. A few
 /// hashes have most keys, more than a block holds.
-fn collided(store: &Store, keyspace: &KeyspaceData, number: u32) -> Vec<u8> {
+fn collided(store: &Store, keyspace: &KeyspaceState, number: u32) -> Vec<u8> {
     // Some keys are prefixes of others.
     let (start, end) = (number.to_be_bytes(), vec![b'k'; (number >> 5) as usize % 7]);
     let key = [&start[..2], &end, &start[2..]].concat();
@@ -148,7 +148,7 @@ fn collided(store: &Store, keyspace: &KeyspaceData, number: u32) -> Vec<u8> {
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Gets of one key and of many, and a scan, of the store at a point agree with the model.
-fn check(store: &Store, keyspace: &KeyspaceData, point: &Point, model: &Model, rng: &mut SimRng) {
+fn check(store: &Store, keyspace: &KeyspaceState, point: &Point, model: &Model, rng: &mut SimRng) {
     let asked: Vec<Vec<u8>> =
         (0..150).map(|_| collided(store, keyspace, rng.below(COLLIDED_KEYS + 200) as u32)).collect();
     for key in &asked {
@@ -228,7 +228,7 @@ fn collisions_are_right() {
 /// Small runs in a trie's root slow no writer while no work would reduce their number, and such work is in
 /// sight before they do.
 #[test]
-fn small_runs_slow_nobody() {
+fn small_runs_slow_no_writer() {
     let (store, threads) = run::open_in(&SimDisk::new(1), 1, (1 << 20, 0), |_| ()).expect("no fault");
     // This forces piles, regardless of the observed writes.
     let given = [("runs_in_last_level".to_owned(), 63)];

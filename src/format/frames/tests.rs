@@ -68,7 +68,7 @@ impl Written {
     }
 }
 
-fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
+fn corrupt_part<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
     match result {
         Err(Error::Corrupt(at)) => at.what,
         other => panic!("not corrupt: {other:?}"),
@@ -148,18 +148,18 @@ fn another_file_is_refused() {
     let file = Written::new();
     let right = expected(BOOT, None);
     for bytes in [&file.bytes[..FILE_BYTES - 8], &[&file.bytes[..], &[0; 8]].concat()] {
-        assert_eq!(corrupt_what(scan(&right, bytes)), "the file's length");
+        assert_eq!(corrupt_part(scan(&right, bytes)), "the file's length");
     }
     let short = Expected { bytes: 100, ..right };
-    assert_eq!(corrupt_what(scan(&short, &file.bytes[..100])), "the recorded length");
+    assert_eq!(corrupt_part(scan(&short, &file.bytes[..100])), "the recorded length");
     let long = Expected { bytes: FRAMED_BYTES_MAX + 1, ..right };
-    assert_eq!(corrupt_what(scan(&long, &file.bytes)), "the recorded length");
+    assert_eq!(corrupt_part(scan(&long, &file.bytes)), "the recorded length");
     let other_uid = Expected { header: FileHeader { uid: 1, ..right.header }, ..right };
-    assert_eq!(corrupt_what(scan(&other_uid, &file.bytes)), "the file uid");
+    assert_eq!(corrupt_part(scan(&other_uid, &file.bytes)), "the file uid");
     let other_store = Expected { header: FileHeader { store_id: 1, ..right.header }, ..right };
-    assert_eq!(corrupt_what(scan(&other_store, &file.bytes)), "the store id");
+    assert_eq!(corrupt_part(scan(&other_store, &file.bytes)), "the store id");
     let other_kind = Expected { header: header(FileKind::Manifest), ..right };
-    assert_eq!(corrupt_what(scan(&other_kind, &file.bytes)), "the file kind");
+    assert_eq!(corrupt_part(scan(&other_kind, &file.bytes)), "the file kind");
 }
 
 /// Damage below a slot is corruption under any boot; damage above it is a torn tail.
@@ -172,7 +172,7 @@ fn below_a_slot_is_corruption() {
             let at = file.at(damaged);
             file.bytes[at + 24] ^= 1;
             match verdict {
-                Err(what) => assert_eq!(corrupt_what(file.scan(boot)), what),
+                Err(what) => assert_eq!(corrupt_part(file.scan(boot)), what),
                 Ok(records) => {
                     let found = file.scan(boot).expect("a torn tail");
                     assert_eq!(payloads(&found).len(), records);
@@ -193,13 +193,13 @@ fn both_slots_are_looked_at() {
     let (older, newer) = (PAGE_BYTES, 2 * PAGE_BYTES);
     let second = file.at(1);
     file.bytes[second] ^= 1;
-    assert_eq!(corrupt_what(file.scan(OTHER_BOOT)), BY_SLOT);
+    assert_eq!(corrupt_part(file.scan(OTHER_BOOT)), BY_SLOT);
     let mut without = file.bytes.clone();
     without[newer] ^= 1;
     let found = scan(&expected(BOOT, None), &without).expect("above the older slot");
     assert_eq!((payloads(&found), found.next_turn), (vec![b"one".to_vec()], 3));
     file.bytes[older] ^= 1;
-    assert_eq!(corrupt_what(file.scan(OTHER_BOOT)), BY_SLOT);
+    assert_eq!(corrupt_part(file.scan(OTHER_BOOT)), BY_SLOT);
     without[older] ^= 1;
     let found = scan(&expected(BOOT, None), &without).expect("no evidence is left");
     assert_eq!((payloads(&found), found.next_turn, found.same_boot), (vec![b"one".to_vec()], 0, false));
@@ -219,10 +219,10 @@ fn a_slot_must_fit_the_records() {
     let right = Slot { durable: file.points[1], boot_id: BOOT, turn: 2 };
     assert_eq!(with(right).expect("sound"), 3);
     let durable = FramePoint { chain: 5, ..right.durable };
-    assert_eq!(corrupt_what(with(Slot { durable, ..right })), "the chain of records");
+    assert_eq!(corrupt_part(with(Slot { durable, ..right })), "the chain of records");
     for bytes in [0, RECORDS_FROM + 8, FILE_BYTES as u64 + 8, u64::MAX] {
         let durable = FramePoint { bytes, ..right.durable };
-        assert_eq!(corrupt_what(with(Slot { durable, ..right })), BY_SLOT, "{bytes}");
+        assert_eq!(corrupt_part(with(Slot { durable, ..right })), BY_SLOT, "{bytes}");
     }
     let page = right.encode(UID);
     assert!(Slot::decode(&page, UID, 0).is_ok());
@@ -249,10 +249,10 @@ fn a_later_record_vouches_for_earlier_ones() {
     }
     let second = file.at(1);
     file.bytes[second + 30] ^= 1;
-    assert_eq!(corrupt_what(file.scan(OTHER_BOOT)), BY_LATER);
+    assert_eq!(corrupt_part(file.scan(OTHER_BOOT)), BY_LATER);
     let third = file.at(2);
     file.bytes[third + 4] ^= 1;
-    assert_eq!(corrupt_what(file.scan(OTHER_BOOT)), BY_LATER, "the fourth says so too");
+    assert_eq!(corrupt_part(file.scan(OTHER_BOOT)), BY_LATER, "the fourth says so too");
     let fourth = file.at(3);
     file.bytes[fourth] ^= 1;
     let found = file.scan(OTHER_BOOT).expect("nobody says so");
@@ -267,7 +267,7 @@ fn the_boot_decides_above_the_promises() {
     file.record(b"one").synced().record(b"two").record(b"three");
     let second = file.at(1);
     file.bytes[second + 24] ^= 1;
-    assert_eq!(corrupt_what(file.scan(BOOT)), BEFORE_GOOD);
+    assert_eq!(corrupt_part(file.scan(BOOT)), BEFORE_GOOD);
     for boot in [OTHER_BOOT, 0] {
         let found = file.scan(boot).expect("a torn tail");
         assert_eq!(payloads(&found), vec![b"one".to_vec()]);
@@ -292,22 +292,22 @@ fn the_manifest_decides_where_a_sealed_log_ends() {
     assert_eq!(upto(file.points[3], &file.bytes).expect("sound"), 3);
     // A good record behind the recorded end: the log continues, so the manifest is stale.
     for end in [0, 2] {
-        assert_eq!(corrupt_what(upto(file.points[end], &file.bytes)), BEHIND_PROMISE);
+        assert_eq!(corrupt_part(upto(file.points[end], &file.bytes)), BEHIND_PROMISE);
         let start = &file.bytes[..file.points[end].bytes as usize + RECORD_HEAD_BYTES];
         assert_eq!(upto(file.points[end], start).expect("zeros were behind it"), end);
     }
     let chain = FramePoint { chain: 1, ..file.points[2] };
-    assert_eq!(corrupt_what(upto(chain, &file.bytes)), "the chain of records");
+    assert_eq!(corrupt_part(upto(chain, &file.bytes)), "the chain of records");
     for bytes in [RECORDS_FROM + 8, FILE_BYTES as u64, 0] {
         let recorded_end = FramePoint { bytes, ..file.points[3] };
-        assert_eq!(corrupt_what(upto(recorded_end, &file.bytes)), BY_MANIFEST, "{bytes}");
+        assert_eq!(corrupt_part(upto(recorded_end, &file.bytes)), BY_MANIFEST, "{bytes}");
     }
     let mut damaged = file.bytes.clone();
     damaged[file.at(2)] ^= 1;
-    assert_eq!(corrupt_what(upto(file.points[3], &damaged)), BY_MANIFEST);
+    assert_eq!(corrupt_part(upto(file.points[3], &damaged)), BY_MANIFEST);
     assert_eq!(upto(file.points[2], &damaged).expect("what follows is not read"), 2);
     file.synced();
-    assert_eq!(corrupt_what(upto(file.points[2], &file.bytes)), BY_SLOT);
+    assert_eq!(corrupt_part(upto(file.points[2], &file.bytes)), BY_SLOT);
 }
 
 /// The records of an earlier life of a recycled file are never good again.
@@ -457,7 +457,7 @@ fn an_edit_continues_the_chain() {
 
 /// A framer refuses an empty payload, a payload without room, and a sync of bytes that were not framed.
 #[test]
-fn what_cannot_be_framed_panics() {
+fn invalid_payloads_and_positions_panic() {
     let refused = |work: &mut dyn FnMut(&mut Framer)| {
         let mut framer = Framer::new(header(FileKind::Log), FILE_BYTES as u64, BOOT);
         let tried = std::panic::AssertUnwindSafe(|| work(&mut framer));

@@ -204,7 +204,7 @@ fn round_trip_and_every_cut() {
 /// An edit with a flipped bit is refused or decodes to other changes, and never panics. Changes that decode
 /// encode to the same bytes.
 #[test]
-fn flips_decode_to_what_they_say() {
+fn flipped_edits_are_refused_or_encode_to_themselves() {
     let changes: Vec<ManifestChange> = each_change().into_iter().map(|(change, ..)| change).collect();
     let mut bytes = encode_edit(1, &changes);
     for bit in 64..bytes.len() * 8 {

@@ -132,7 +132,7 @@ impl<'c> Copy<'c> {
         name: &str,
         given: &[(String, u64)],
         rule: &Rule,
-    ) -> Result<Arc<keyspace::KeyspaceData>> {
+    ) -> Result<Arc<keyspace::KeyspaceState>> {
         match id.is_hashed() {
             true => self.to.open_hashed_divided(name, given, rule),
             false => self.to.open_divided(name, given, rule),
@@ -273,7 +273,7 @@ impl<'c> Copy<'c> {
         if tree.keyspace.is_hashed() && self.survey.hash_secret.is_none() {
             // STORE is lost, and with it the hash secret that orders the keys.
             if kind == ItemKind::DeleteRange && !(key.is_empty() && value.is_empty()) {
-                ::log::warn!("a part of a deleted hashed keyspace is left out: what it deleted may be back");
+                ::log::warn!("a part of a deleted hashed keyspace is left out: deleted items may be back");
                 return Ok(());
             }
             let given = given_key(tree, key);

@@ -25,9 +25,9 @@ pub(crate) struct OsMemory;
 impl Memory for OsMemory {
     fn region(&self, bytes: usize) -> Option<Region> {
         let start = if bytes >= HUGE_PAGE_BYTES { map_huge(bytes)? } else { map(mapped_bytes(bytes)?)? };
-        // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, not shared with
-        // other code. `release` unmaps all of it that is still mapped, which is `mapped_bytes(bytes)` from
-        // `start`; `discard` leaves it mapped.
+        // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, with no other
+        // user. `release` unmaps all of it that is still mapped, which is `mapped_bytes(bytes)` from `start`;
+        // `discard` leaves it mapped.
         Some(unsafe { Region::from_raw(start, bytes, &MAPPED) })
     }
 

@@ -236,7 +236,7 @@ mod tests {
             let parent = tempfile::tempdir().expect("makes");
             let storage =
                 OsStorage::new(&parent.path().join("store"), FileUse::new(DirectIo::Off, 16, asked));
-            storage.readers.refused.set(WHY.to_owned()).expect("nobody has asked yet");
+            storage.readers.refused.set(WHY.to_owned()).expect("no reader has asked yet");
             let (storage, table) = (Arc::new(storage), FileName::new(FileKind::Table, 1));
             storage.create_directory().expect("makes");
             storage.create(table).expect("makes");

@@ -232,7 +232,7 @@ impl Ring {
             entry = self.uring.completion().next()?;
         }
         let slot = entry.user_data() as usize;
-        let flight = self.flights[slot].take().expect("the kernel completes what it was given, once");
+        let flight = self.flights[slot].take().expect("the kernel completes each request once");
         self.free.push(slot);
         Some((flight, entry.result()))
     }
@@ -297,7 +297,7 @@ impl RingReader {
         let untaken =
             if ring.polls == Polls::Kernel { Vec::new() } else { std::mem::take(&mut ring.untaken) };
         for slot in untaken.into_iter().filter(|slot| *slot != BELL) {
-            let flight = ring.flights[slot as usize].take().expect("what was pushed is in flight");
+            let flight = ring.flights[slot as usize].take().expect("pushed requests are in flight");
             ring.free.push(slot as usize);
             // Settled as cancelled: the ring is never entered again, so the kernel does not read it.
             completed.push(self.settle(flight, -Errno::CANCELED.raw_os_error()));

@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(put(&mut appends, mapped, 10, 6), is_mapped);
         appends.reset();
         assert!(!put(&mut appends, mapped + 10, 10, 7), "nothing is mapped after a sync");
-        assert_eq!(appends.length, is_mapped.then_some(FILE_BYTES), "what can be mapped is known");
+        assert_eq!(appends.length, is_mapped.then_some(FILE_BYTES), "the mappable length is known");
         assert_eq!(row(&mut put, &mut appends, 0), Some(is_mapped));
         appends.reset();
         let long = WRITE_BYTES_MAX as usize + 1;
@@ -275,7 +275,7 @@ mod tests {
 
     /// A file that cannot be mapped for writing is not asked again, and no byte is written.
     #[test]
-    fn what_is_refused_is_a_call() {
+    fn files_that_cannot_be_mapped_are_left_to_calls() {
         let named = tempfile::NamedTempFile::new().expect("a file");
         named.as_file().set_len(FILE_BYTES).expect("a length");
         let flags = rustix::fs::OFlags::RDONLY;

@@ -297,7 +297,7 @@ mod tests {
 
     /// Faults count only the calls they select, and strike once or always.
     #[test]
-    fn faults_count_what_they_select() {
+    fn faults_count_only_selected_calls() {
         let log = Some(FileName::new(FileKind::Log, 1));
         let logs = Select { operation: Some(Operation::Write), kind: Some(FileKind::Log) };
         let mut plan = FaultPlan::fail(logs, 1, Failure::Full, Repeat::Once).and_fail(

@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! let disk = SimDisk::new(seed);                      run the store on sim_env(&disk, seed)
-//! disk.plan(Plan::stop(Stop::Before, 17));            ... its 18th call and every one after it fails
+//! disk.plan(FaultPlan::stop(Stop::Before, 17));            ... its 18th call and every one after it fails
 //! let after = disk.fork();                            a copy to crash, as often as needed
 //! after.crash(Crash::Power, other_seed);              reopen the store on sim_env(&after, seed)
 //! ```

@@ -190,7 +190,7 @@ impl Threads for SimThreads {
                 return;
             }
             if !self.run_one() && !self.leap(deadline_ns) {
-                self.never("wait", "a deadlock: nobody can run and nobody has a timeout");
+                self.never("wait", "a deadlock: no thread can run and none has a timeout");
             }
         }
         self.never("wait", "too many turns without the event");
@@ -212,7 +212,7 @@ impl Threads for SimThreads {
                 return;
             }
             if !self.run_one() && !self.leap(None) {
-                self.never("join", "a deadlock: nobody can run and nobody has a timeout");
+                self.never("join", "a deadlock: no thread can run and none has a timeout");
             }
         }
         self.never("join", "too many turns without an end");

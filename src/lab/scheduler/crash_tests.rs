@@ -59,7 +59,7 @@ fn run_to_the_stop(disk: &Arc<SimDisk>, options: &PartitionSchedulerOptions) -> 
 /// Wherever the process or the power ends, the state is that of a moment at or after the last sync. Leftovers
 /// of the crash are removed, and the state stays.
 #[test]
-fn crashes_lose_what_was_not_synced_and_nothing_else() {
+fn crashes_lose_only_unsynced_writes() {
     for l0_index in [L0IndexKind::Memory, L0IndexKind::Persistent] {
         let options = PartitionSchedulerOptions {
             memtable_bytes: 5_000,

@@ -236,7 +236,7 @@ fn forward(gaps: &Gaps, bound: Sequence, from: &str) -> Option<Vec<u8>> {
 /// If nothing is written meanwhile, a scan that finds a stretch empty makes it a gap at once; beside a
 /// commit, the next scan that begins after that commit does. Adjacent gaps are joined.
 #[test]
-fn gaps_are_made_by_who_sees_every_put() {
+fn scans_make_gaps_only_if_they_see_every_put() {
     let gaps = Gaps::new();
     assert!(!gaps.is_any(TREE));
     gaps.begin(10);

@@ -68,7 +68,7 @@ impl Kept {
     }
 }
 
-fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
+fn corrupt_part<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
     match result {
         Err(Error::Corrupt(at)) => at.what,
         other => panic!("not corrupt: {other:?}"),
@@ -155,7 +155,7 @@ fn remains_of_a_torn_edit_are_zeroed() {
 
 /// Records read but not synced are durable after `make_durable`; a second call does nothing.
 #[test]
-fn what_was_read_is_made_durable() {
+fn replayed_edits_are_made_durable() {
     let mut kept = Kept::new();
     kept.storage.fail_after(Some(2));
     kept.manifest.append(&kept.storage, &[partition(1)]).expect_err("the sync fails");
@@ -198,7 +198,7 @@ fn every_cut_is_detected() {
     let end = kept.manifest.framer.tail().bytes as usize;
     for cut in (0..bytes.len()).filter(|cut| cut % 64 == 0 || (end - 300..end + 8).contains(cut)) {
         kept.storage.put(FILE, &bytes[..cut]);
-        assert_eq!(corrupt_what(kept.load()), "the file's length");
+        assert_eq!(corrupt_part(kept.load()), "the file's length");
         let mut zeroed = bytes.clone();
         zeroed[cut..].fill(0);
         kept.storage.put(FILE, &zeroed);
@@ -215,23 +215,23 @@ fn checks() {
     let mut kept = Kept::new();
     let place = kept.manifest.place();
     let load = |kept: &Kept, place| ManifestFile::load(&kept.storage, &live(place));
-    assert_eq!(corrupt_what(load(&kept, ManifestPlace { uid: 12, ..place })), "the file uid");
-    assert_eq!(corrupt_what(load(&kept, ManifestPlace { bytes: 1 << 15, ..place })), "the file's length");
-    assert_eq!(corrupt_what(load(&kept, ManifestPlace { bytes: 1 << 40, ..place })), "the recorded length");
-    assert_eq!(corrupt_what(load(&kept, ManifestPlace { number: 2, ..place })), "the file");
+    assert_eq!(corrupt_part(load(&kept, ManifestPlace { uid: 12, ..place })), "the file uid");
+    assert_eq!(corrupt_part(load(&kept, ManifestPlace { bytes: 1 << 15, ..place })), "the file's length");
+    assert_eq!(corrupt_part(load(&kept, ManifestPlace { bytes: 1 << 40, ..place })), "the recorded length");
+    assert_eq!(corrupt_part(load(&kept, ManifestPlace { number: 2, ..place })), "the file");
     kept.append(1);
     kept.manifest.append(&kept.storage, &[partition(1)]).expect("the file does not know the state");
-    assert_eq!(corrupt_what(kept.load()), "an edit");
+    assert_eq!(corrupt_part(kept.load()), "an edit");
     let mut kept = Kept::new();
     kept.manifest.next_edit = 3;
     kept.append(1);
-    assert_eq!(corrupt_what(kept.load()), "the number of an edit");
+    assert_eq!(corrupt_part(kept.load()), "the number of an edit");
     let kept = Kept::new();
     let header = *kept.manifest.framer.header();
     let mut bytes = Framer::new(header, place.bytes, 5).first_pages();
     bytes.resize(place.bytes as usize, 0);
     kept.storage.put(FILE, &bytes);
-    assert_eq!(corrupt_what(kept.load()), "the snapshot");
+    assert_eq!(corrupt_part(kept.load()), "the snapshot");
 }
 
 /// A disk that is full for one append leaves the manifest usable, and the failed edit is undone.

@@ -16,8 +16,8 @@ pub(crate) struct Placed {
     pub(crate) table: Arc<TableReader>,
     pub(crate) first_sequence: Sequence,
     pub(crate) last_sequence: Sequence,
-    /// The latest time at which its oldest tombstone was written, in seconds since 1970; 0 without
-    /// tombstones.
+    /// Time from which the age of its oldest tombstone counts, in seconds since 1970: about the beginning of
+    /// its write buffer; 0 without tombstones.
     pub(crate) oldest_tombstone_s: u64,
     /// The largest number of tombstones among consecutive items, counted when the table was built.
     pub(crate) tombstones_dense: u64,

@@ -275,7 +275,7 @@ impl Trie {
                     PileChange::Add(run, placed) => tables.push((run, placed)),
                     PileChange::Remove(name) => {
                         let at = tables.iter().position(|(_, placed)| placed.name() == name);
-                        tables.swap_remove(at.expect("only what is there is removed, and once"));
+                        tables.swap_remove(at.expect("tables are removed once, and only if present"));
                     }
                 }
             }

@@ -235,7 +235,7 @@ fn room_counts_runs_that_are_still_to_be_made() {
 
 /// Readers beside the inserter see exactly the tombstones within their bound.
 #[test]
-fn readers_see_what_their_bound_allows() {
+fn readers_see_the_tombstones_within_their_bound() {
     let mut twin = Twin::new(1 << 20);
     let visible = crate::base::sync::AtomicU64::new(0);
     let generation = Arc::clone(&twin.generation);

@@ -29,7 +29,7 @@ fn fill(
 /// A sorted batch never takes more than it is charged, for any keys, trees and versions; and the charge is
 /// not far above the bytes taken.
 #[test]
-fn sorted_batches_take_what_they_are_charged() {
+fn sorted_batches_take_no_more_than_their_charge() {
     let key = |shape: u32, number: u32| -> Vec<u8> {
         match shape {
             0 => number.to_be_bytes().to_vec(),

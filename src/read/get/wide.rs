@@ -1,12 +1,12 @@
 //! Waiting for several runs at once: the parallel search of LSM-trie and Drizard without their threads, as
-//! asks of one step.
+//! several asks in one step.
 //!
-//! A get comes here when it needs a block that is not in memory and may be wide (`read::breadth`). Its
-//! position becomes a lane. The search goes on behind it, in memory, to the next table that needs a block:
-//! another lane. The reads of all lanes are in flight together.
+//! A get comes here when it needs a block that is not in memory and `read::breadth` allows it more than one
+//! lane. Its position becomes a lane. The search goes on behind it, in memory, to the next table that needs a
+//! block: another lane. The reads of all lanes are in flight together.
 //!
-//! In a trie a filter page by column covers all older runs of its node. Such a lane has the whole node, and
-//! the next lane begins in the node below.
+//! In a trie, a column page has the filters of the older runs of its node too. A lane that waits for such a
+//! page stands for the whole node, and the next lane begins in the node below.
 //!
 //! A lane has an answer if its runs have a version of the key, or a range tombstone that covers it.
 //!
@@ -17,7 +17,9 @@
 //! 2. Behind a lane that has an answer, or whose read failed, there are no lanes: their answers would not
 //!    matter. Their reads stay in flight, and the results are dropped; so a failure of such a read ends
 //!    nothing.
-//! 3. There are never more lanes, nor more asks in flight, than the limit; the numbers of asks differ.
+//! 3. The limit may fall between steps. Only the first lanes, up to the present limit, ask; lanes opened
+//!    under a higher limit stay. There are never more than 8 lanes or 8 asks in flight; the numbers of asks
+//!    differ.
 
 use std::collections::VecDeque;
 
@@ -49,15 +51,15 @@ struct Lane {
     at: SearchPosition,
     /// The run behind the lane's last.
     end: usize,
-    state: WideState,
+    state: LaneState,
 }
 
 impl Lane {
     /// Searches its runs from the present one on.
-    fn look<T: Tracer>(&mut self, tree: &Tree, args: &mut ProbeArgs<'_, '_, T>) -> WideState {
+    fn look<T: Tracer>(&mut self, tree: &Tree, args: &mut ProbeArgs<'_, '_, T>) -> LaneState {
         loop {
-            let state = WideState::of(self.at.look(tree, args));
-            if !matches!(state, WideState::Missed) || !self.at.go_to_table(tree, args.op.key, self.end) {
+            let state = LaneState::of(self.at.look(tree, args));
+            if !matches!(state, LaneState::Missed) || !self.at.go_to_table(tree, args.op.key, self.end) {
                 return state;
             }
         }
@@ -65,7 +67,7 @@ impl Lane {
 }
 
 #[derive(Debug)]
-enum WideState {
+enum LaneState {
     /// It needs the block, which was not asked for yet.
     Needs(BlockAddress),
     Asked {
@@ -79,23 +81,23 @@ enum WideState {
     Found(Result<Lookup<'static>>),
 }
 
-impl WideState {
-    fn of(probed: Probed<'_>) -> WideState {
+impl LaneState {
+    fn of(probed: Probed<'_>) -> LaneState {
         match probed {
-            Probed::Not => WideState::Missed,
-            Probed::Touched => unreachable!("who takes turns with others is not wide"),
-            Probed::Read(block) => WideState::Needs(block),
+            Probed::Not => LaneState::Missed,
+            Probed::Touched => unreachable!("gets that take turns are not wide"),
+            Probed::Read(block) => LaneState::Needs(block),
             // An empty value needs no pin. Presence is reported by one, from fences that may not be kept.
-            Probed::Hit(Lookup::Pinned([])) => WideState::Found(Ok(Lookup::Pinned(&[]))),
-            Probed::Hit(Lookup::Pinned(_)) => WideState::AtHand,
-            Probed::Hit(Lookup::Absent) => WideState::Found(Ok(Lookup::Absent)),
-            Probed::Hit(Lookup::Counted(block, range)) => WideState::Found(Ok(Lookup::Counted(block, range))),
+            Probed::Hit(Lookup::Pinned([])) => LaneState::Found(Ok(Lookup::Pinned(&[]))),
+            Probed::Hit(Lookup::Pinned(_)) => LaneState::AtHand,
+            Probed::Hit(Lookup::Absent) => LaneState::Found(Ok(Lookup::Absent)),
+            Probed::Hit(Lookup::Counted(block, range)) => LaneState::Found(Ok(Lookup::Counted(block, range))),
         }
     }
 
     /// Whether lanes behind this one cannot matter.
     fn decides(&self) -> bool {
-        matches!(self, WideState::AtHand | WideState::Found(_))
+        matches!(self, LaneState::AtHand | LaneState::Found(_))
     }
 }
 
@@ -146,7 +148,7 @@ impl Get {
         tree: &Tree,
         args: &mut ProbeArgs<'_, 'p, T>,
     ) -> MachineStep<Reads, Result<Lookup<'p>>> {
-        let first = Lane { at: self.at, end: self.at.end(tree, args.op.key), state: WideState::Needs(block) };
+        let first = Lane { at: self.at, end: self.at.end(tree, args.op.key), state: LaneState::Needs(block) };
         self.go_to_run(first.end);
         let lanes = Lanes { lanes: VecDeque::from([first]), asks: 0, is_open: true };
         self.go_on(Box::new(lanes), tree, args)
@@ -180,14 +182,14 @@ impl Get {
                 return MachineStep::Done(Ok(Lookup::Absent));
             };
             match first.state {
-                WideState::Missed => continue,
-                WideState::Found(found) => return MachineStep::Done(found),
-                WideState::AtHand => match first.at.look(tree, args) {
+                LaneState::Missed => continue,
+                LaneState::Found(found) => return MachineStep::Done(found),
+                LaneState::AtHand => match first.at.look(tree, args) {
                     Probed::Hit(found) => return MachineStep::Done(Ok(found)),
                     // It was evicted meanwhile.
-                    probed => first.state = WideState::of(probed),
+                    probed => first.state = LaneState::of(probed),
                 },
-                WideState::Needs(_) | WideState::Asked { .. } => {
+                LaneState::Needs(_) | LaneState::Asked { .. } => {
                     let lanes_max = first.at.lanes_max(tree, args.op);
                     lanes.lanes.push_front(first);
                     break lanes_max;
@@ -214,10 +216,10 @@ impl Get {
                 self.open_lane(lanes, tree, args);
             }
             let Some(lane) = lanes.lanes.get_mut(index) else { break };
-            if let WideState::Needs(block) = lane.state {
+            if let LaneState::Needs(block) = lane.state {
                 let ask = lanes.asks.trailing_ones() as u8;
                 lanes.asks |= 1 << ask;
-                lane.state = WideState::Asked { ask, block };
+                lane.state = LaneState::Asked { ask, block };
                 reads.push(Read { ask, block });
             }
         }
@@ -228,7 +230,7 @@ impl Get {
     #[cold]
     #[inline(never)]
     fn open_lane<T: Tracer>(&mut self, lanes: &mut Lanes, tree: &Tree, args: &mut ProbeArgs<'_, '_, T>) {
-        let state = self.advance(tree, args).map(WideState::of);
+        let state = self.advance(tree, args).map(LaneState::of);
         lanes.is_open = state.as_ref().is_some_and(|state| !state.decides());
         if let Some(state) = state {
             let end = self.at.end(tree, args.op.key);
@@ -248,7 +250,7 @@ impl Lanes {
     ) {
         self.asks &= !(1 << answer.ask);
         let asked = self.lanes.iter_mut().enumerate().find_map(|(index, lane)| match lane.state {
-            WideState::Asked { ask, block } if ask == answer.ask => Some((index, block, lane)),
+            LaneState::Asked { ask, block } if ask == answer.ask => Some((index, block, lane)),
             _ => None,
         });
         let Some((index, block, lane)) = asked else { return };
@@ -261,7 +263,7 @@ impl Lanes {
                 args.answer = None;
                 state
             }
-            Err(error) => WideState::Found(Err(error)),
+            Err(error) => LaneState::Found(Err(error)),
         };
         if lane.state.decides() {
             self.is_open = false;

@@ -114,7 +114,7 @@ mod tests {
 
     /// Two bounds give the common prefix of the keys between them, one bound gives none.
     #[test]
-    fn bounds_tell_what_keys_begin_with() {
+    fn bounds_give_the_common_prefix_of_their_keys() {
         let key = |key: &str| key.as_bytes().to_vec();
         let of = |start: Bound<&str>, end: Bound<&str>| {
             String::from_utf8(prefix_of(&(start.map(key), end.map(key))).to_vec()).expect("text")

@@ -30,7 +30,7 @@ use crate::table::MissingPage;
 use super::batch::ItemBatch;
 use super::pinned::Pinned;
 use super::range::{ScanRange, expected_prefix};
-use run::{FirstBlock, PinnedCache, ShortRunSource, SplitKey, compare, rank_behind};
+use run::{CacheAndPin, FirstBlock, ShortRunSource, SplitKey, compare, rank_behind};
 
 /// More sources are merged by a scan's loser tree.
 const SOURCES_MAX: usize = 12;
@@ -85,7 +85,7 @@ enum Source<'p> {
 /// The sources and their end.
 struct Short<'w, 'p> {
     request: &'w BatchRequest<'w>,
-    pinned: PinnedCache<'p>,
+    pinned: CacheAndPin<'p>,
     /// The prefix that most keys share.
     prefix: &'p [u8],
     /// Newest first; for each the rank: eight bytes of its key, smaller for keys that come earlier in the
@@ -132,7 +132,7 @@ pub(crate) fn fill<'p>(request: &BatchRequest<'p>, pinned: Pinned<'p>, batch: &m
         tree.map_or(&[][..], |tree| expected_prefix(tree.shared_prefix(), tree.key_bytes(), request.range));
     let mut short = Short {
         request,
-        pinned: PinnedCache { cache, pin },
+        pinned: CacheAndPin { cache, pin },
         prefix,
         sources: SmallVec::new(),
         ranks: SmallVec::new(),

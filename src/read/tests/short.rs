@@ -126,7 +126,7 @@ fn compare(world: &mut World, rounds: usize) -> [usize; 3] {
 /// With all blocks in memory and no deleted range, nearly all items are read at once and equal the map's, in
 /// both directions, at every bound.
 #[test]
-fn short_ranges_are_what_scans_yield() {
+fn short_ranges_equal_the_items_of_scans() {
     let plain = [0, 1, 2, 4].map(|seed| World::new(seed, 1 << 20));
     let deep = [20, 21, 22, 24].map(World::deep);
     for world in plain.into_iter().chain(deep).chain([World::long(40)]) {
@@ -137,7 +137,7 @@ fn short_ranges_are_what_scans_yield() {
 
 /// Fence pages that are not resident are found in the cache, or left to a scan, like data blocks.
 #[test]
-fn what_is_not_in_memory_is_left() {
+fn blocks_outside_memory_are_left_to_a_scan() {
     for seed in 0..4 {
         let [to_end, full, left] = compare(&mut World::new(seed, 0).warm(), 200);
         assert!(to_end > 20 && full > 20 && left < 20, "{to_end} {full} {left}");
@@ -202,7 +202,7 @@ fn ranges_end_among_keys_that_look_alike() {
 
 /// Very many deleted keys are left to a scan, a gap is skipped, and large values are left to a scan.
 #[test]
-fn what_takes_long_is_left() {
+fn long_reads_are_left_to_a_scan() {
     let mut world = World::new(2, 1 << 20).warm();
     let (generation, mut inserter) = memtable::generation(Region::heap(1 << 20).expect("small"));
     let all = (Bound::Unbounded, Bound::Unbounded);

@@ -217,7 +217,7 @@ fn presence_of_large_values_is_told_by_fences() {
 /// A get fails for a read exactly if it would fail when searching one run after another, for any failing
 /// reads and any order in which reads end.
 #[test]
-fn a_failed_read_fails_what_it_decides() {
+fn a_failed_read_fails_only_gets_that_need_it() {
     let (mut failed, mut spared) = (0, 0);
     for (seed, shape) in shapes().into_iter().enumerate() {
         let mut world = world(20 + seed as u64, shape);
@@ -282,7 +282,7 @@ fn as_many_are_in_flight_as_may_be() {
 /// for. The run's block may have shown the key, or its block is in memory and its filter page, just read,
 /// lets the key pass.
 #[test]
-fn nothing_is_asked_for_behind_what_decides() {
+fn no_block_is_asked_for_behind_the_deciding_run() {
     for (seed, filter) in [NO_FILTER, FILTER].into_iter().enumerate() {
         let shape = Shape { filter, pages_bytes: 0, cache_bytes: 1 << 20 };
         let (mut world, mut open) = (world(50 + seed as u64, shape), 0);

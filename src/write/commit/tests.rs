@@ -37,7 +37,7 @@ struct World {
 
 fn memtable_and_log(disk: &SimDisk, number: u64, bytes: u64) -> MemtableAndLog {
     let identity = LogIdentity { number, path: 0, uid: number + 100, store_id: 7, bytes };
-    let log = LogWriter::create(disk, &identity).expect("room");
+    let log = LogFramer::create(disk, &identity).expect("room");
     let (generation, inserter) = memtable::generation(Region::heap(GENERATION_BYTES).expect("small"));
     MemtableAndLog { log, generation, inserter }
 }
@@ -517,7 +517,7 @@ fn dropped_machines_lose_no_lead() {
 /// Closing takes the lead for good. A commit that was under way, or had paused, ends with an error and does
 /// not wait for a leader that never comes.
 #[test]
-fn closing_strands_nobody() {
+fn closing_strands_no_commit() {
     let world = World::new();
     let ops: Vec<Op> = [b"a", b"b"].iter().map(|key| put(*key, &[1; 100], Until::Written)).collect();
     world.writer.pressures.set_shared(pace::PRESSURE_MAX);

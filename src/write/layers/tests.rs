@@ -212,7 +212,7 @@ proptest! {
     /// For any writes and bounds, each reader sees the writes up to its bound over the earlier contents. No
     /// more versions are written than the layers allow.
     #[test]
-    fn layers_are_what_readers_see(
+    fn layers_hold_the_writes_that_readers_see(
         writes in prop::collection::vec(write(), 1..200),
         bounds in prop::collection::vec(1..200u64, 1..40),
     ) {

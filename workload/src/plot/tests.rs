@@ -25,7 +25,7 @@ fn lines_on_every_scale() {
 /// Values without a position on an axis are left out of the picture and stay in the CSV; an empty chart
 /// draws.
 #[test]
-fn what_cannot_be_shown_is_left_out() {
+fn values_without_a_position_are_left_out() {
     let mut chart = chart(Axis::logarithmic("x"), Axis::logarithmic("y"));
     chart.series[0].points.extend([(0.0, 1.0), (1.0, -1.0), (f64::NAN, 1.0)]);
     assert_eq!(chart.svg().expect("it draws").matches("<circle").count(), 3);

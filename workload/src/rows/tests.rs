@@ -396,7 +396,7 @@ fn long_rows_are_passed_over() {
 
 /// Any byte, line breaks, quotes and separators survive each format's writer and reader.
 #[test]
-fn what_is_written_is_read_back() {
+fn every_format_reads_its_own_rows() {
     let mut items: Vec<(Vec<u8>, Vec<u8>)> =
         (0..=255_u8).map(|byte| (vec![byte], vec![b'v', byte, b'"'])).collect();
     items.extend([

@@ -327,7 +327,7 @@ mod tests {
 
     /// Changes and answers come out as they went in, also empty values and deletions.
     #[test]
-    fn buffers_keep_what_they_are_given() {
+    fn buffers_keep_changes_and_answers() {
         let mut changes = Changes::default();
         for round in 0..2 {
             changes.clear();

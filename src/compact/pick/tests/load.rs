@@ -138,7 +138,7 @@ proptest! {
     /// For any events between two picks, and any state of a level that is to become one run: runs are
     /// disjoint, no key is lost or resurrected, and picks end.
     #[test]
-    fn trees_bear_what_comes_amid_merges(
+    fn trees_stay_right_under_events_amid_merges(
         settings in settings(),
         other in settings(),
         events in events(),

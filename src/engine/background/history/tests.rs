@@ -3,12 +3,12 @@
 use super::*;
 use crate::base::id::ItemKind;
 use crate::engine::Store;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::tests::run;
 use crate::io::sim::SimDisk;
 use crate::write::batch::BatchItems;
 
-fn put(store: &Store, keyspace: &KeyspaceData, numbers: std::ops::Range<u32>) {
+fn put(store: &Store, keyspace: &KeyspaceState, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &[7; 1000]).expect("is short");
@@ -16,7 +16,7 @@ fn put(store: &Store, keyspace: &KeyspaceData, numbers: std::ops::Range<u32>) {
     }
 }
 
-fn made() -> (Arc<Store>, Arc<crate::io::sim::SimThreads>, Arc<KeyspaceData>) {
+fn made() -> (Arc<Store>, Arc<crate::io::sim::SimThreads>, Arc<KeyspaceState>) {
     let (store, threads) = run::open(&SimDisk::new(1), None, 1, 2 << 20).expect("opens");
     let keyspace = store.open_keyspace("k", &[]).expect("is made");
     (store, threads, keyspace)
@@ -26,7 +26,7 @@ fn made() -> (Arc<Store>, Arc<crate::io::sim::SimThreads>, Arc<KeyspaceData>) {
 /// levels that history does not change. A point from before the first write of a buffer reads none of its
 /// items.
 #[test]
-fn points_share_what_is_the_same() {
+fn snapshot_points_share_equal_views_and_levels() {
     let (store, threads, keyspace) = made();
     put(&store, &keyspace, 0..500);
     store.compact().expect("no fault");

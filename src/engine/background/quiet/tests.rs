@@ -3,7 +3,7 @@
 use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, Ordering};
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::tests::run::open;
 use crate::engine::{OpenMode, OpenOptions, Store};
 use crate::io::sim::{SimDisk, SimThreads, sim_env};
@@ -35,7 +35,7 @@ fn check(store: &Store) {
     assert!(parts.sum::<u64>() <= memory.budget_bytes, "{memory:?}");
 }
 
-fn put(store: &Store, keyspace: &KeyspaceData, indexes: std::ops::Range<u64>) {
+fn put(store: &Store, keyspace: &KeyspaceState, indexes: std::ops::Range<u64>) {
     for index in indexes {
         let mut items = BatchItems::default();
         items.push(keyspace.tree, ItemKind::Put, &key(index), &[index as u8; VALUE_BYTES]).expect("small");
@@ -47,7 +47,7 @@ fn put(store: &Store, keyspace: &KeyspaceData, indexes: std::ops::Range<u64>) {
 }
 
 /// Reads all items, so that the cache is full.
-fn read(store: &Store, keyspace: &KeyspaceData) {
+fn read(store: &Store, keyspace: &KeyspaceState) {
     for index in 0..COUNT {
         let found = store.get(keyspace, (&key(index), GetMode::Value), None, &mut NoTrace, |value| {
             value.map(|value| value[0])
@@ -78,7 +78,7 @@ fn annex_bytes(store: &Store) -> u64 {
     store.cache.stats().annex_bytes
 }
 
-fn made() -> (Arc<SimDisk>, Arc<Store>, Arc<SimThreads>, Arc<KeyspaceData>) {
+fn made() -> (Arc<SimDisk>, Arc<Store>, Arc<SimThreads>, Arc<KeyspaceState>) {
     let disk = SimDisk::new(1);
     let (store, threads) = open(&disk, None, 1, MEMORY_BYTES).expect("made");
     let keyspace = store.open_keyspace("items", &[]).expect("made");
@@ -90,7 +90,7 @@ fn made() -> (Arc<SimDisk>, Arc<Store>, Arc<SimThreads>, Arc<KeyspaceData>) {
 /// Nothing is lent at first, nearly all of the annex once the store is at rest, and nothing as soon as the
 /// flush worker has seen a sealed generation. At every moment the accounts are within the budget.
 #[test]
-fn the_cache_has_what_writes_leave() {
+fn the_cache_borrows_idle_write_memory() {
     let (_disk, store, threads, keyspace) = made();
     rest(&store, &threads);
     let lent = annex_bytes(&store);
@@ -154,7 +154,7 @@ fn parts_are_lent_apart() {
 
 /// Memory that a reader keeps from being closed is closed at a later look.
 #[test]
-fn what_is_late_is_closed_later() {
+fn memory_delayed_by_a_reader_is_closed_later() {
     let (_disk, store, threads, keyspace) = made();
     rest(&store, &threads);
     let pin = store.epoch.pin();

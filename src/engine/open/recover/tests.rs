@@ -22,7 +22,7 @@ fn open(disk: &Arc<SimDisk>) -> Result<Arc<Store>> {
     Store::open(sim_env(disk, 5).0, options())
 }
 
-fn put(store: &Store, keyspace: &KeyspaceData, key: &str) {
+fn put(store: &Store, keyspace: &KeyspaceState, key: &str) {
     let mut items = BatchItems::default();
     items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), &[7; 600]).expect("small");
     store.write(&items, None).expect("no fault");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::{OpenMode, OpenOptions};
 use crate::io::sim::{Crash, Failure, FaultPlan, Repeat, Select, SimDisk, sim_env};
 use crate::read::get::GetMode;
@@ -18,7 +18,7 @@ fn open(disk: &Arc<SimDisk>, memory_bytes: u64) -> Result<Arc<Store>> {
 const MUCH: u64 = 2 << 20;
 const LITTLE: u64 = 128 << 10;
 
-fn put(store: &Store, keyspace: &KeyspaceData, key: &[u8], value: &[u8]) {
+fn put(store: &Store, keyspace: &KeyspaceState, key: &[u8], value: &[u8]) {
     let mut items = batch::BatchItems::default();
     items.push(keyspace.tree, ItemKind::Put, key, value).expect("small");
     store.write(&items, None).expect("no fault");

@@ -5,7 +5,7 @@ use super::*;
 use crate::base::id::{FileKind, ItemKind};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Ordering;
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::{OpenMode, OpenOptions, Store};
 use crate::format::manifest::{self, Settings};
 use crate::io::sim::{Crash, Failure, FaultPlan, Repeat, Select, SimDisk, Stop, sim_env};
@@ -21,7 +21,7 @@ fn open_with(disk: &Arc<SimDisk>, manifest_bytes: u64) -> Arc<Store> {
     Store::open(sim_env(disk, 5).0, OpenOptions::new(settings, OpenMode::CreateIfMissing)).expect("opens")
 }
 
-fn put(store: &Store, keyspace: &KeyspaceData, key: &str) {
+fn put(store: &Store, keyspace: &KeyspaceState, key: &str) {
     let mut items = BatchItems::default();
     items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), b"value").expect("small");
     store.write(&items, None).expect("no fault");
@@ -33,7 +33,7 @@ fn place(store: &Store) -> (u64, u64) {
 }
 
 /// An edit of these settings; no code reads them.
-fn with_settings(keyspace: &KeyspaceData, count: u16) -> Edit<'static> {
+fn with_settings(keyspace: &KeyspaceState, count: u16) -> Edit<'static> {
     let settings: Settings = (1000..1000 + count).map(|id| (id, u64::MAX)).collect();
     Edit::of(vec![ManifestChange::KeyspaceSettings { id: keyspace.id, settings }])
 }
@@ -150,12 +150,12 @@ fn numbers_without_room_latch_nothing() {
 
 /// A keyspace reports its state: live, dropped, closed.
 #[test]
-fn keyspaces_say_what_they_are() {
+fn keyspaces_report_their_state() {
     let disk = SimDisk::new(1);
     let store = open(&disk);
     let (kept, gone) = (store.open_keyspace("kept", &[]), store.open_keyspace("gone", &[]));
     let (kept, gone) = (kept.expect("made"), gone.expect("made"));
-    let has = |keyspace: &KeyspaceData| store.catalog.take(&*store.env.threads).has_tree(keyspace.tree);
+    let has = |keyspace: &KeyspaceState| store.catalog.take(&*store.env.threads).has_tree(keyspace.tree);
     assert!(has(&kept) && has(&gone));
     assert!(!kept.is_dropped() && kept.check_live().is_ok());
     store.drop_keyspace("gone").expect("no fault");
@@ -224,7 +224,7 @@ fn refused_edits_are_taken_back() {
 const LARGE_BYTES: u64 = 256 << 10;
 
 /// Makes edits one by one until a new manifest is begun beside them.
-fn until_begun(store: &Store, keyspace: &KeyspaceData) -> ManifestFile {
+fn until_begun(store: &Store, keyspace: &KeyspaceState) -> ManifestFile {
     for _ in 0..2000 {
         if let Some(manifest) = store.begin_manifest() {
             return manifest;

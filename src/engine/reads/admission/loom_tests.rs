@@ -33,7 +33,7 @@ fn read_and_wait(admission: &Arc<ReadAdmission>, woken: &Arc<Event>) -> ReadTurn
 /// The first owner in the queue is dropped while its turn comes: the next has its turn, whichever happens
 /// first.
 #[test]
-fn loom_a_dropped_place_holds_up_nobody() {
+fn loom_a_dropped_place_holds_up_no_owner() {
     explore_deep(|| {
         let woken = Arc::new(Event::new());
         let admission = ReadAdmission::new(ReadLimits { reads: 1, bytes: 100 }, woken.waker(), None);

@@ -253,7 +253,7 @@ fn a_large_read_is_alone() {
 
 /// Owners whose turn has come delay no others, polled or not: the next reads are begun when theirs end.
 #[test]
-fn nobody_waits_for_a_poll() {
+fn unpolled_owners_delay_no_reads() {
     let mut line = Line::new(ReadLimits { reads: 1, bytes: 100 });
     let woken: [Arc<Event>; 2] = Default::default();
     let (mut forgotten, mut next) = (None, None);

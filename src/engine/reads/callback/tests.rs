@@ -132,7 +132,7 @@ fn callbacks_do_not_nest() {
 /// Callbacks that wake other tasks do not nest either: woken tasks run after the callback has returned, in
 /// order.
 #[test]
-fn who_is_woken_by_a_callback_comes_after_it() {
+fn tasks_woken_by_a_callback_run_after_it() {
     let (polls, order) = (Arc::default(), Arc::<Mutex<Vec<u32>>>::default());
     let note = |number| {
         let order = Arc::clone(&order);

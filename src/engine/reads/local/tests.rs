@@ -278,7 +278,7 @@ fn one_within_another() {
 
 /// A sleeping driver thread, on a real clock, wakes due timers, also one that is earlier than its sleep.
 #[test]
-fn a_driver_thread_wakes_what_is_due() {
+fn a_driver_thread_wakes_due_timers() {
     for world in World::all() {
         let (reads, [late, early]): (_, [Arc<Event>; 2]) = (&world.store.blocks.queue, Default::default());
         let last = reads.wake_at(u64::MAX, &late.waker());
@@ -367,7 +367,7 @@ fn finish_plainly(mut getting: Getting) -> Result<Option<Vec<u8>>> {
 /// A get that one `block_on` began and left is finished by the next one, or by an executor. Its block was
 /// read when the first returned.
 #[test]
-fn what_was_left_is_read() {
+fn gets_left_by_a_block_on_are_finished() {
     for world in World::all() {
         for (number, is_block_on) in [(3, true), (ITEMS_COUNT - 3, false)] {
             let mut left = world.get(number);

@@ -104,7 +104,7 @@ impl World {
 /// Queued blocks are read when the worker ends, by itself or with the store: a waiter gets the block, or the
 /// error of reading it.
 #[test]
-fn what_is_queued_at_the_end_is_read() {
+fn blocks_queued_at_the_end_are_read() {
     let ends: [fn(&Arc<Store>); 2] =
         [|store| ReadsWork::default().stop(&store.blocks), |store| store.close().expect("closes")];
     for (end, fails) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
@@ -218,7 +218,7 @@ impl World {
 /// Blocks with waiters are sent before read-ahead, however long that has been queued. Read-ahead is sent only
 /// while few reads are in flight.
 #[test]
-fn what_is_waited_for_goes_first() {
+fn blocks_with_waiters_go_before_read_ahead() {
     let (world, blocks) = apart();
     let (ahead, asked) = blocks.split_at(12);
     world.push_ahead(ahead);
@@ -246,7 +246,7 @@ fn what_is_waited_for_goes_first() {
 
 /// Under reads that never end, read-ahead has a turn too, because a scan may wait for it by now.
 #[test]
-fn what_is_ahead_has_its_turn() {
+fn read_ahead_has_its_turn() {
     let (world, blocks) = apart();
     let (ahead, asked) = blocks.split_at(12);
     world.push_ahead(ahead);

@@ -3,7 +3,7 @@
 
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::sync::{Arc, Event};
-use crate::engine::publish::keyspace::KeyspaceData;
+use crate::engine::publish::keyspace::KeyspaceState;
 use crate::engine::publish::snapshot::Point;
 use crate::format::manifest::ManifestChange;
 use crate::inspect::verify_open;
@@ -68,7 +68,7 @@ pub(in crate::engine::tests) enum Act {
 /// A snapshot, and its contents at the start.
 pub(super) struct Look {
     point: Arc<Point>,
-    seen: Vec<(Arc<KeyspaceData>, u64)>,
+    seen: Vec<(Arc<KeyspaceState>, u64)>,
 }
 
 impl Run<'_> {

@@ -26,7 +26,7 @@ fn the_witness_vouches_too() {
             assert_eq!(found, (records, durable_to, boot == BOOT));
             let mut damaged = bytes.clone();
             damaged[file.at(1) + 24] ^= 1;
-            assert_eq!(corrupt_what(scanned(&damaged, boot, witness)), BY_WITNESS);
+            assert_eq!(corrupt_part(scanned(&damaged, boot, witness)), BY_WITNESS);
             let of_another = Witness { uid: UID + 1, ..witness };
             let told = scanned(&without_slots, boot, of_another).expect("it says nothing of this log");
             assert_eq!(told, (2, file.points[1].bytes, false));
@@ -34,11 +34,11 @@ fn the_witness_vouches_too() {
     }
     let durable = FramePoint { chain: 5, ..witness.durable };
     assert_eq!(
-        corrupt_what(scanned(&file.bytes, BOOT, Witness { durable, ..witness })),
+        corrupt_part(scanned(&file.bytes, BOOT, Witness { durable, ..witness })),
         "the chain of records"
     );
     let durable = FramePoint { bytes: durable_to + 8, ..witness.durable };
-    assert_eq!(corrupt_what(scanned(&file.bytes, BOOT, Witness { durable, ..witness })), BY_WITNESS);
+    assert_eq!(corrupt_part(scanned(&file.bytes, BOOT, Witness { durable, ..witness })), BY_WITNESS);
     // A slot with the same position wins, because its boot id may say that remains follow.
     let (offset, page) = file.framer.clone().synced_before_failed_tail(file.points[2]);
     file.bytes[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
@@ -93,7 +93,7 @@ fn refused_records_may_stand_behind_the_promised_end() {
     let mut refused = file.bytes.clone();
     let (offset, page) = file.framer.clone().synced_before_failed_tail(file.points[3]);
     refused[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
-    assert_eq!(corrupt_what(upto(file.points[2], &refused)), BY_SLOT);
+    assert_eq!(corrupt_part(upto(file.points[2], &refused)), BY_SLOT);
     let mut framer = Framer::new(header(FileKind::Log), FILE_BYTES as u64, BOOT);
     framer.first_pages();
     let mut out = Vec::new();

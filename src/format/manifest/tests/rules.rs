@@ -38,7 +38,7 @@ pub(super) fn each_rule() -> [(ManifestChange, &'static str, Fields); 5] {
     ]
 }
 
-fn what(bytes: &[u8]) -> &'static str {
+fn corrupt_part(bytes: &[u8]) -> &'static str {
     match decoded(bytes) {
         Err(Error::Corrupt(at)) => at.what,
         other => panic!("not corrupt: {other:?}"),
@@ -79,25 +79,25 @@ fn rules_are_read_back() {
 #[test]
 fn checks_of_rules() {
     let divided = rule(1, Rule::Explicit);
-    assert_eq!(what(&edited(&divided, 1, &[0])), "a keyspace's id");
-    assert_eq!(what(&edited(&divided, 5, &[0])), "the kind of rule");
-    assert_eq!(what(&edited(&divided, 5, &[5])), "the kind of rule");
+    assert_eq!(corrupt_part(&edited(&divided, 1, &[0])), "a keyspace's id");
+    assert_eq!(corrupt_part(&edited(&divided, 5, &[0])), "the kind of rule");
+    assert_eq!(corrupt_part(&edited(&divided, 5, &[5])), "the kind of rule");
     let by_function = rule(1, function());
-    assert_eq!(what(&edited(&by_function, 10, &[0])), "the name of a function of keys");
-    assert_eq!(what(&edited(&by_function, 11, &[0xff])), "the name of a function of keys");
-    assert_eq!(what(&edited(&rule(1, Rule::Prefix(3)), 6, &[0])), "the bytes of a prefix");
+    assert_eq!(corrupt_part(&edited(&by_function, 10, &[0])), "the name of a function of keys");
+    assert_eq!(corrupt_part(&edited(&by_function, 11, &[0xff])), "the name of a function of keys");
+    assert_eq!(corrupt_part(&edited(&rule(1, Rule::Prefix(3)), 6, &[0])), "the bytes of a prefix");
     let bounds = rule(1, ranges());
     // The bounds descend; there are no bounds.
     for (at, byte) in [(8, b"z"), (6, b"\0")] {
-        assert_eq!(what(&edited(&bounds, at, byte)), "ascending bounds of partitions");
+        assert_eq!(corrupt_part(&edited(&bounds, at, byte)), "ascending bounds of partitions");
     }
-    assert_eq!(what(&edited(&bounds, 6, &[0xff, 0xff, 0x03])), "the number of bounds");
+    assert_eq!(corrupt_part(&edited(&bounds, 6, &[0xff, 0xff, 0x03])), "the number of bounds");
     let retain = |keyspace, name: &[u8]| {
         let (keyspace, name) = (KeyspaceId(keyspace), name.into());
         ManifestChange::RetainFrom { keyspace, name }
     };
-    assert_eq!(what(&edited(&retain(7, b"g"), 1, &[0])), "a keyspace's id");
-    assert_eq!(what(&edited(&retain(7, b"g"), 5, &[2])), "the partition's name");
+    assert_eq!(corrupt_part(&edited(&retain(7, b"g"), 1, &[0])), "a keyspace's id");
+    assert_eq!(corrupt_part(&edited(&retain(7, b"g"), 5, &[2])), "the partition's name");
     let mut state = state(&base());
     state.apply_edit(&[keyspace(7, "seven"), rule(7, ranges())]).expect("fits");
     let broken = [

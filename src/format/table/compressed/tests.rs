@@ -51,7 +51,7 @@ fn blocks_come_out_as_they_went_in() {
 /// A block is compressed only if that saves an eighth of its units: never with noise, and never with one
 /// unit.
 #[test]
-fn what_does_not_shrink_is_stored_as_it_is() {
+fn incompressible_blocks_are_stored_plain() {
     for (items, bytes, period) in [(30, 100, 3001), (1, 20, 1), (1, 0, 1), (1, 70_000, 70_000)] {
         let (stored, plain) =
             (block(Compression::Lz4, items, bytes, period), block(Compression::None, items, bytes, period));

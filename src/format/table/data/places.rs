@@ -25,7 +25,7 @@ fn blocks_leave_places_out() {
         assert_eq!(out.len(), extent_bytes(used));
         let whole = block(&model);
         assert!(u32_at(&out, 8) + 8 * model.len() as u32 <= u32_at(&whole, 8) + 30, "places are left out");
-        let layout = check(&out).expect("what was built is sound");
+        let layout = check(&out).expect("built blocks are sound");
         assert!(layout.leaves_places_out());
         for (index, (key, (kind, value))) in model.iter().enumerate() {
             let found = find(&out, key, tag(key), None).expect("it is there");

@@ -177,7 +177,7 @@ fn small_filters_are_small() {
 /// Keys that all select one page, too many for a fuse, get a Bloom filter. Keys with equal hashes get a fuse,
 /// and so do many pages of keys.
 #[test]
-fn what_no_fuse_can_hold_gets_a_bloom_filter() {
+fn keys_too_many_for_a_fuse_get_a_bloom_filter() {
     let plan = plan(FilterKind::Fuse, 10);
     let ground: Vec<u64> = (0..9000).map(|number| number << 20).collect();
     let (shape, pages) = built(plan, &ground);

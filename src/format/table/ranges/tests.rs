@@ -207,7 +207,7 @@ proptest::proptest! {
     /// The union of lists covers the keys that any list covers, in as few ranges as possible. A check of
     /// every list for each range of keys confirms it.
     #[test]
-    fn unions_have_what_any_list_has(lists in proptest::collection::vec(some_ranges(), 0..6)) {
+    fn unions_cover_the_keys_of_every_list(lists in proptest::collection::vec(some_ranges(), 0..6)) {
         let union = Ranges::union(&lists);
         let keys: Vec<Vec<u8>> = (0u8..50).flat_map(|key| [vec![key], vec![key, 0]]).collect();
         let is_in = |key: &[u8]| lists.iter().any(|list| list.covers(key));

@@ -36,7 +36,7 @@ fn sure(index: u32, has_ranges: bool) -> Owner {
 
 /// A segment with the manifest's counts belongs to that slice. Segments beside it belong to removed slices.
 #[test]
-fn whole_slices_are_known_by_what_they_have() {
+fn whole_slices_are_known_by_their_counts() {
     let all = [segment(3, "a", "c"), segment(5, "a", "e"), segment(7, "b", "z")];
     let named = [(1, slice(5, "a", "e")), (2, slice(7, "a", "zz"))];
     assert_eq!(owners_of(&all, &named), [Owner::Removed, sure(1, true), sure(2, true)]);
@@ -60,7 +60,7 @@ fn parts_of_slices_are_known_by_their_neighbours() {
 /// Slices with equal counts cannot be distinguished, unless all are there. Segments of a table that the
 /// manifest does not name have no known owner.
 #[test]
-fn what_could_be_of_two_is_of_none() {
+fn segments_of_two_possible_slices_have_no_owner() {
     let alike = [(0, slice(3, "a", "c")), (1, slice(3, "a", "c"))];
     let one = segment(3, "a", "c");
     assert_eq!(owners_of(std::slice::from_ref(&one), &alike), [Owner::Unknown]);

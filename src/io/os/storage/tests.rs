@@ -113,7 +113,7 @@ fn symbolic_links_are_refused() {
 
 /// A pipe or a directory under one of our names blocks no call. A file in the directory's place is an error.
 #[test]
-fn what_is_no_file_is_refused() {
+fn pipes_and_directories_are_refused() {
     let place = place(DirectIo::Off, 16);
     let storage = &place.storage;
     let pipe = place.path("STORE");

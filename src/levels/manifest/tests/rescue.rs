@@ -66,13 +66,13 @@ fn a_whole_manifest_is_found() {
     bytes[..PAGE_BYTES].fill(0xee);
     kept.storage.put(FILE, &bytes);
     assert!(rescue(&kept, Some(header)).is_whole, "STORE says what the header should");
-    assert_eq!(corrupt_what(ManifestFile::rescue(&kept.storage, FILE, None)), "the header checksum");
+    assert_eq!(corrupt_part(ManifestFile::rescue(&kept.storage, FILE, None)), "the header checksum");
 }
 
 /// From a damaged manifest, every change that can be read and fits is recovered, with drops and unplaced
 /// slices.
 #[test]
-fn what_is_left_is_rescued() {
+fn readable_changes_are_rescued() {
     let (mut kept, starts) = written();
     let header = *kept.manifest.framer.header();
     let whole = kept.storage.bytes(FILE);
@@ -108,7 +108,7 @@ fn what_is_left_is_rescued() {
 
 /// A manifest is not whole if an edit has an unreadable change or a wrong number.
 #[test]
-fn what_cannot_be_read_is_not_whole() {
+fn unreadable_edits_make_a_manifest_incomplete() {
     let mut kept = Kept::new();
     let header = *kept.manifest.framer.header();
     let (at, chain) = (kept.manifest.framer.tail().bytes, kept.manifest.framer.tail().chain);
@@ -125,5 +125,5 @@ fn what_cannot_be_read_is_not_whole() {
     let found = rescue(&kept, Some(header));
     assert_eq!((found.is_whole, found.state.partitions.len()), (false, 1));
     let missing = FileName::new(FileKind::Manifest, 9);
-    assert_eq!(corrupt_what(ManifestFile::rescue(&kept.storage, missing, None)), "the file");
+    assert_eq!(corrupt_part(ManifestFile::rescue(&kept.storage, missing, None)), "the file");
 }

@@ -198,7 +198,7 @@ proptest! {
     /// After edits of many tables and of few, a trie equals the list; the version before an edit stays
     /// unchanged.
     #[test]
-    fn tries_are_what_a_list_says(
+    fn tries_equal_a_list_of_tables(
         first in prop::collection::vec(touch(), 0..TABLES),
         edits in prop::collection::vec(prop::collection::vec(touch(), 1..9), 1..12),
     ) {

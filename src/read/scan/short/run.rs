@@ -28,7 +28,7 @@ const NEAR_ITEMS: usize = 6;
 
 /// The cache, and the pin that keeps its blocks.
 #[derive(Clone, Copy)]
-pub(super) struct PinnedCache<'p> {
+pub(super) struct CacheAndPin<'p> {
     pub(super) cache: &'p Cache,
     pub(super) pin: &'p Pin,
 }
@@ -114,7 +114,7 @@ impl<'p> FirstBlock<'p> {
         &mut self,
         from: Bound<&[u8]>,
         direction: Direction,
-        pinned: PinnedCache<'p>,
+        pinned: CacheAndPin<'p>,
     ) -> Result<(), Stuck> {
         let table = &*self.run.tables()[self.table].table;
         let pages = |address: &BlockAddress| pinned.cache.lookup(address, pinned.pin);
@@ -129,7 +129,7 @@ impl<'p> FirstBlock<'p> {
         Ok(())
     }
 
-    pub(super) fn bring(&mut self, pinned: PinnedCache<'p>) {
+    pub(super) fn bring(&mut self, pinned: CacheAndPin<'p>) {
         let table = &*self.run.tables()[self.table].table;
         if let (Near::Slot, Some((_, block))) = (self.near, &self.block) {
             pinned.hint(table, block, Near::Slot);
@@ -143,7 +143,7 @@ impl<'p> ShortRunSource<'p> {
         entry: &FirstBlock<'p>,
         from: Bound<&[u8]>,
         (request, prefix): (&BatchRequest<'_>, &'p [u8]),
-        pinned: PinnedCache<'p>,
+        pinned: CacheAndPin<'p>,
     ) -> Result<Option<ShortRunSource<'p>>, Stuck> {
         let (spot, block) = entry.block.expect("it was found");
         let table = &*entry.run.tables()[entry.table].table;
@@ -184,7 +184,7 @@ impl<'p> ShortRunSource<'p> {
         &mut self,
         item: usize,
         (request, prefix): (&BatchRequest<'_>, &'p [u8]),
-        pinned: PinnedCache<'p>,
+        pinned: CacheAndPin<'p>,
     ) {
         self.prefix = self.layout.prefix(self.bytes);
         self.rank = SuffixRank::new(prefix, self.prefix);
@@ -330,7 +330,7 @@ impl<'p> ShortRunSource<'p> {
         &mut self,
         count: usize,
         of: (&BatchRequest<'_>, &'p [u8]),
-        pinned: PinnedCache<'p>,
+        pinned: CacheAndPin<'p>,
     ) -> Result<bool, Stuck> {
         let left = self.items_left(of.0.direction);
         if count > left {
@@ -354,7 +354,7 @@ impl<'p> ShortRunSource<'p> {
     }
 
     /// Looks up the next block of the table, and prefetches its index slot in the cache.
-    fn look_for_next(&mut self, direction: Direction, pinned: PinnedCache<'p>) {
+    fn look_for_next(&mut self, direction: Direction, pinned: CacheAndPin<'p>) {
         let table = self.table();
         let pages = |address: &BlockAddress| pinned.cache.lookup(address, pinned.pin);
         let next = table.spot_after(self.spot, direction, pages).and_then(|spot| {
@@ -370,7 +370,7 @@ impl<'p> ShortRunSource<'p> {
     fn next_block(
         &mut self,
         of: (&BatchRequest<'_>, &'p [u8]),
-        pinned: PinnedCache<'p>,
+        pinned: CacheAndPin<'p>,
     ) -> Result<bool, Stuck> {
         let direction = of.0.direction;
         if self.next.is_none() {
@@ -412,13 +412,13 @@ fn layout_of(block: &[u8]) -> Result<Layout, Stuck> {
     if layout.leaves_places_out() { Err(Stuck) } else { Ok(layout) }
 }
 
-impl<'p> PinnedCache<'p> {
+impl<'p> CacheAndPin<'p> {
     /// The block, if it is cached.
     #[inline]
     fn look(self, table: &'p TableReader, block: &DataBlock) -> Result<&'p [u8], Stuck> {
         let address = table.address_of(block);
         let found = match table.frame_hint(block) {
-            Some(pinned) => self.cache.lookup_at(&address, pinned, self.pin),
+            Some(hint) => self.cache.lookup_at(&address, hint, self.pin),
             None => self.cache.lookup(&address, self.pin),
         };
         found.ok_or(Stuck)
