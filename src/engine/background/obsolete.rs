@@ -213,8 +213,8 @@ mod tests {
         store.close().expect("closes");
     }
 
-    /// One look removes a single file, so that a flush behind it waits for no more; the next look comes at once
-    /// while the worker is idle, and after a pause while it is busy.
+    /// One look removes a single file, so that a flush behind it waits for no more; the next look comes at
+    /// once while the worker is idle, and after a pause while it is busy.
     #[test]
     fn looks_remove_a_file_each() {
         let disk = SimDisk::new(1);
