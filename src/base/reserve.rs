@@ -1,7 +1,8 @@
 //! Memory by role: the bytes of the store's budget that each use of memory holds, and its limit.
 //!
 //! Write buffers and background work have fixed parts of the budget. All other memory is granted here. The
-//! cache shrinks by the granted bytes, in steps, so that the sum stays within the budget.
+//! cache shrinks by the granted bytes, in steps, so that the sum stays within the budget. Roles whose memory
+//! lies in the cache have a limit of their own, but count in no sum here.
 //!
 //! A role names a use of memory. Each role has a limit. Beyond the limit, a caller that can wait or do
 //! without the memory is refused. Memory that already exists, such as the bounds of an existing table, is
@@ -11,8 +12,8 @@
 //!
 //! Invariants:
 //! 1. A grant that may be refused takes no role past its limit, nor the sum past the limit of all roles. The
-//!    first grant of an empty role is the exception: no other grant could make room for it.
-//! 2. The lender has lent the sum of all grants, plus less than two steps.
+//!    first grant of an empty role is the exception: the role has no other grant that could make room for it.
+//! 2. The lender has lent the sum of all grants outside the cache, plus less than two steps.
 
 use super::error::Error;
 use super::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
@@ -84,7 +85,7 @@ impl Role {
 pub(crate) struct RoleLimits {
     /// In the order of [`Role::ALL`].
     pub(crate) roles: [u64; Role::ALL.len()],
-    /// Limit of all roles together; the cache has the rest.
+    /// Limit of all roles outside the cache together; the cache has the rest.
     pub(crate) whole: u64,
     /// Bytes by which the loan changes at a time.
     pub(crate) step: u64,
@@ -98,7 +99,7 @@ impl RoleLimits {
     }
 }
 
-/// The owner of the memory that is not granted.
+/// The owner of the memory that grants come from, which uses the rest.
 pub(crate) trait Lender: Send + Sync {
     /// Leaves `bytes` more of its memory unused.
     fn lend(&self, bytes: u64);
@@ -290,7 +291,8 @@ impl Reserve {
         }
     }
 
-    /// Adjusts the loan to the granted bytes if the two are a step apart.
+    /// Adjusts the loan to the granted bytes if the loan is smaller than these, or larger by two steps or
+    /// more.
     fn see_lent(&self, granted: u64) {
         let is_far = |lent: u64, granted: u64| lent < granted || lent - granted >= 2 * self.limits.step;
         if !is_far(self.lent.load(Ordering::Relaxed), granted) {

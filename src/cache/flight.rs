@@ -8,8 +8,8 @@
 //! 1. A block is in the table from its claim until its slot is completed, failed or dropped; one slot a
 //!    block. A block claimed apart is in no table, and only the waiters of its slot get its result.
 //! 2. The slot alone owns the buffer; other threads see it only after `complete`.
-//! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one of
-//!    the two.
+//! 3. A block read into a frame enters the cache before it leaves the table, under the table's lock: a claim
+//!    finds it in one of the two. A block without a frame is never in the cache.
 //! 4. Locks are taken in the order table, pool; no foreign code is called under them.
 //! 5. A read that has ended keeps its block for futures' waiters that have not polled since, within the limit
 //!    of their role. Beyond the limit the oldest such reads release their block; their waiters ask again. So
@@ -30,7 +30,7 @@ use super::shared::Shared;
 use super::visits::{DATA_VISITS, visits};
 
 const SHARD_COUNT: usize = 16;
-/// Length of the queue of untaken flights from which on flights without waiters are removed.
+/// The queue of untaken flights is not searched for flights without waiters up to this length.
 const UNTAKEN_KEPT_MIN: usize = 64;
 
 /// Blocks being read, by key.
@@ -48,7 +48,7 @@ pub(crate) struct Flight {
 #[derive(Default)]
 struct FlightState {
     outcome: Outcome,
-    /// A waiter belongs to a future, which may not be polled for long.
+    /// A waiter belongs to a future, which may stay unpolled for a long time.
     may_idle: bool,
     /// Wakers of waiters that polled before the read ended.
     wakers: Few<Option<Waker>>,
@@ -58,7 +58,7 @@ struct FlightState {
 enum Outcome {
     #[default]
     Reading,
-    /// The block is granted while waiters have not polled.
+    /// The grant counts the block while waiters have not polled.
     Ended(Result<BlockRef, Error>, Option<Grant>),
     /// The block was dropped before all waiters had polled.
     Gone,
@@ -125,8 +125,8 @@ pub(crate) struct Waiter {
 pub(crate) struct Share(Weak<Flight>);
 
 impl Share {
-    /// A waiter for the read; `None` once the read has ended: its block may have been evicted since, or it
-    /// failed.
+    /// A waiter for the read; `None` once the read has ended: its block may have been evicted since, or the
+    /// read failed.
     pub(crate) fn join(&self) -> Option<Waiter> {
         let flight = self.0.upgrade()?;
         let is_reading = matches!(flight.state.lock().outcome, Outcome::Reading);
@@ -175,7 +175,7 @@ pub(crate) fn join(shared: &Shared, address: &BlockAddress) -> Option<Result<Blo
     at_hand(shared, &shard, address)
 }
 
-/// As `join`, under the table's lock: a block leaves the table only when it is in the cache.
+/// As `join`, under the table's lock: a block with a frame leaves the table only when it is in the cache.
 fn at_hand(
     shared: &Shared,
     shard: &BTreeMap<Key, Arc<Flight>>,
@@ -190,7 +190,7 @@ fn at_hand(
     Some(Ok(BlockRef::from_frame(counted)))
 }
 
-/// A read in no table: other claims of the block do not wait for it.
+/// A slot whose read is in no table: other claims of the block do not wait for it.
 pub(crate) fn slot_apart(shared: &Arc<Shared>, address: &BlockAddress) -> ReadSlot {
     ReadSlot::new(shared, address, Arc::default(), false)
 }
@@ -218,9 +218,9 @@ impl ReadSlot {
         &self.address
     }
 
-    /// The memory to read the block into: exactly its length, aligned to 4096 if that is 4096, else to 512 at
-    /// least. It does not move until the slot ends. Before the read it has arbitrary contents of other
-    /// blocks.
+    /// The memory to read the block into, of exactly its length. It is aligned to 4096 bytes for a block of
+    /// 4096 bytes, otherwise to at least 512. It does not move until the slot ends. Before the read it may
+    /// have remains of other blocks.
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
         self.buffer.as_mut().expect("a slot has its buffer until it ends").bytes_mut()
     }
@@ -381,8 +381,8 @@ impl Waiter {
         Waiter::new(&Arc::new(Flight { state }))
     }
 
-    /// Marks that a future owns the waiter and may not be polled for long. `false` if the read has ended
-    /// already.
+    /// Marks that a future owns the waiter and may stay unpolled for a long time. `false` if the read has
+    /// ended already.
     pub(crate) fn may_idle(&self) -> bool {
         let mut state = self.flight.state.lock();
         state.may_idle = true;

@@ -1,18 +1,20 @@
-//! The eviction policy: size classes, slabs, CLOCK. All of it under one short lock of the cache.
+//! The eviction policy: size classes, slabs, CLOCK. One lock of the cache guards all of it and is held
+//! briefly.
 //!
 //! It is not the memory (`frames`) nor the reading of blocks (`flight`). Called by the cache only, never
 //! across I/O.
 //!
 //! The memory is cut into slabs. A slab has frames of one class, and a class has any number of slabs. One
 //! CLOCK hand goes round the slabs of all classes. A class without a free frame takes a free slab. If there
-//! is no free slab, it moves the hand to the first of these:
-//! - A slab of its own with frames whose CLOCK counter is 0: these frames are evicted.
-//! - A slab of another class that is hit little: at most a quarter of its frames recently, or more of them
-//!   longer ago. The slab is emptied whole and changes its class.
-//! - The end of [`VISITS_MAX`] slabs that are all hit more: the least hit of them is used in the same way.
+//! is no free slab, it moves the hand until one of these holds:
+//! - The hand is at a slab of the class with frames whose CLOCK counter is 0: these frames are evicted.
+//! - The hand is at a slab of another class that is hit little: at most a quarter of its frames recently, or
+//!   more of them longer ago. The slab is emptied whole and changes its class.
+//! - The hand has passed [`VISITS_MAX`] slabs that are all hit more. Of the least hit one, up to
+//!   [`FORCED_FRAMES_MAX`] frames are evicted if it is of the class; otherwise it is emptied whole.
 //!
 //! So each class keeps the blocks that are hit between two rounds, cold slabs go to the class that misses,
-//! and no class can be starved. A class without a slab gets one within the visits, unless every slab has a
+//! and no class can be starved. A class without a slab gets one by a single search, unless every slab has a
 //! frame that is counted or being filled.
 //!
 //! A hit sets a block's CLOCK counter, for filters and fences to a higher value than for data: pages that are
@@ -23,8 +25,8 @@
 //! 1. A slab is in one of these states:
 //!    - pinned or lent (see `shares`), closed (see `annex`), or free;
 //!    - of a class, and in that class's open list exactly if it has free frames;
-//!    - draining: of a class, in no list, free once its retired frames are. A slab that drains to be closed
-//!      may also have frames that are counted or being filled.
+//!    - draining: of a class, in no list, free once all its retired frames are free. A slab that drains to be
+//!      closed may also have frames that are counted or being filled.
 //! 2. A frame is free in its slab's mask exactly if it is FREE in `frames`.
 
 #![expect(unsafe_code, reason = "promises that frames in use do not overlap")]
@@ -45,8 +47,9 @@ use super::frames::{
 };
 use super::visits::DATA_VISITS;
 
-/// Frame sizes of the classes. Up to 8 KiB: every block size. Above: the largest sizes of which 15 to 2 fit a
-/// slab of 128 KiB, so that a slab is cut into as many frames as blocks of that size fit it.
+/// Frame sizes of the classes. Up to 8 KiB: every block size. Above: for each count from 15 down to 2, the
+/// largest block size of which that many fit a slab of 128 KiB. So a slab is cut into as many frames as
+/// blocks of that size fit it.
 const CLASS_BYTES: [usize; 23] = [
     4096, 4608, 5120, 5632, 6144, 6656, 7168, 7680, 8192, 8704, 9216, 9728, 10_752, 11_776, 12_800, 14_336,
     16_384, 18_432, 21_504, 26_112, 32_768, 43_520, 65_536,
@@ -55,8 +58,8 @@ const CLASS_BYTES: [usize; 23] = [
 const VISITS_MAX: usize = 16;
 /// Frames evicted at once from a slab of the class itself if all its frames are hit.
 const FORCED_FRAMES_MAX: usize = 8;
-/// The part of all frames, one in this many, that may wait for the epoch on behalf of one class. Beyond it no
-/// more are evicted for the class: a stalled reader must not empty the cache.
+/// Of all frames, one in this many may wait for the epoch on behalf of one class. Beyond that no more are
+/// evicted for the class: a stalled reader must not empty the cache.
 const WAITING_SHARE: usize = 64;
 const WAITING_FRAMES_MIN: usize = 8;
 /// Frames of a class kept free or waiting for the epoch, so that a miss finds one that is free.
@@ -111,7 +114,7 @@ pub(crate) struct FramePool {
 pub(crate) struct TakenFrame {
     pub(crate) owned: Option<Owned>,
     pub(crate) stamp: Option<Stamp>,
-    /// Whether frames wait for the epoch while few are free.
+    /// Whether few frames of the class are free, and no slab is.
     pub(crate) shortage: Shortage,
 }
 
@@ -178,8 +181,8 @@ impl FramePool {
         self.frames.find_counted(key)
     }
 
-    /// Takes a frame to fill with `bytes` for the block of `key`, if a frame or a slab is free. Evicts ahead,
-    /// or for the next try.
+    /// Takes a frame to fill with `bytes` for the block of `key`, if a frame or a slab is free. If few are
+    /// left, evicts frames for later calls.
     pub(crate) fn take(&mut self, key: Key, bytes: usize) -> TakenFrame {
         let Some(class) = self.class_for(bytes.max(key.bytes as usize)) else {
             return TakenFrame { owned: None, stamp: None, shortage: Shortage::No };
@@ -320,7 +323,8 @@ impl FramePool {
         }
     }
 
-    /// Makes an empty slab lent, if a loan is owed one, or closed, if it is to be, or free.
+    /// Closes an empty slab if it is to be closed. Otherwise makes it free, or lent if a loan is owed one and
+    /// the slab is outside the annex.
     fn set_free(&mut self, slab: usize) {
         if self.is_shut(slab) {
             return self.close_slab(slab);

@@ -10,10 +10,10 @@
 //! Invariants:
 //! 1. Output is strictly ascending, each key once, in disjoint tables; items in + tombstones added = items
 //!    out + shadowed + tombstones dropped.
-//! 2. A tombstone is dropped only if no older table outside the inputs may hold its key, by inclusive
-//!    bounds; a range tombstone is clipped to the keys that they may hold. An output table gets the part of
-//!    each range between its neighbours' keys: a range that reaches past its last key continues in the next
-//!    table.
+//! 2. A tombstone is dropped only if no older table outside the inputs may hold its key, by inclusive bounds;
+//!    a range tombstone is clipped to the bounds of these older tables. An output table gets the part of each
+//!    range that lies between the keys of its neighbour tables: a range that reaches past the table's last
+//!    key continues in the next table.
 //! 3. A job that fails, or is dropped before it is done, removes every file that it created.
 //! 4. No item costs an allocation.
 
@@ -49,8 +49,8 @@ const READ_BYTES: usize = 2 << 20;
 /// Bytes of one read of a run.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
 const CHUNK_BYTES_MAX: usize = 512 << 10;
-/// Memory of a table being built, of each of its items, and of each of its blocks, rounded up. The smallest
-/// blocks have a page.
+/// Upper estimates of the memory of a table being built: fixed, for each item, and for each block. A block is
+/// taken to have at least a page.
 const TABLE_BYTES: u64 = 2 << 20;
 const ITEM_BYTES: u64 = 12;
 const BLOCK_BYTES: u64 = 96;
@@ -67,9 +67,10 @@ const SHARED_BYTES: u64 = 4 << 20;
 /// Bytes of the window through which a joint merge reads a file.
 const WINDOW_BYTES_MIN: usize = 32 << 10;
 const WINDOW_BYTES_MAX: usize = 256 << 10;
-/// A table is not ended for less memory than this, for any limit.
+/// A table that takes less memory than this is never ended early, however low the memory limit.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
-/// The most tables' bytes, approximately, that an output table overlaps in the run it is cut by.
+/// Approximate limit of the bytes that an output table overlaps in [`TreeMergePlan::next`], in target table
+/// sizes.
 const NEXT_TABLES_MAX: u64 = 10;
 
 /// Gives out numbers and uids for new table files.
@@ -116,7 +117,7 @@ pub(crate) struct MergePlan {
     pub(crate) memory_bytes: u64,
     /// The cache that output blocks go to if their input was cached.
     pub(crate) admission: Option<CacheAdmission>,
-    /// The way its tables are opened.
+    /// How the new tables are opened; without it they are not opened.
     pub(crate) opening: Option<OpenWith>,
     /// The counter of its reads.
     pub(crate) load: Arc<DeviceLoad>,
@@ -127,10 +128,10 @@ pub(crate) struct MergePlan {
 pub(crate) struct MergeCounts {
     pub(crate) items_in: u64,
     pub(crate) items_out: u64,
-    /// Older versions of keys in newer runs, and items covered by range tombstones.
+    /// Items hidden by a newer version of their key in the inputs or by a range tombstone.
     pub(crate) items_shadowed: u64,
     pub(crate) tombstones_dropped: u64,
-    /// Tombstones added to tables that have only ranges.
+    /// Tombstones added to slices that would have only range tombstones.
     pub(crate) tombstones_added: u64,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
@@ -578,7 +579,7 @@ struct Way {
     admission: Option<CacheAdmission>,
 }
 
-/// The tables of a run, one after another: one source of a merge, with one chunk in memory. It is ascending
+/// The tables of a run, one after another: one source of a merge, with one chunk in memory. Its keys ascend
 /// for any contents of the files: a stream fails unless its keys ascend and begin and end at the bounds of
 /// its table.
 struct RunStream {

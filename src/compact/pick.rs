@@ -3,19 +3,21 @@
 //! It reads no file, knows no version and moves no data; `job` executes picks, and `shape` holds the limits
 //! of levels. Called by the engine after every flush and every finished job.
 //!
-//! A level that may have several runs is tiered: it goes down in a few parts, which become one run of the
-//! next level if that is tiered too; for overdue tombstones it goes down whole. Into a level of one run, the
-//! resident run, tables go a few at a time. (`K`, `Z`) are the numbers of runs of a level and of the last
-//! level: (1, 1) is leveled, (T-1, T-1) tiered, (T-1, 1) lazy-leveled.
+//! A level that may have several runs is tiered. It goes down in a few parts, which become one run of the
+//! next level if that level is tiered too; for overdue tombstones it goes down whole. The only run of a
+//! leveled level is its resident run; tables from above go into it a few at a time. (`K`, `Z`) are the
+//! numbers of runs of a level and of the last level: (1, 1) is leveled, (T-1, T-1) tiered, (T-1, 1)
+//! lazy-leveled.
 //!
-//! Merges into level 1 become expensive when level 1 could hold more than level 0 brings at once if the last
-//! level were one deeper. Then the last level moves one level down, by a manifest edit alone. The levels
-//! above follow by moves, because nothing is below them, and level 1 is free for small data. Empty levels too
-//! small for the input from level 0 are skipped.
+//! A merge of level 0 may rewrite the whole resident run below it. So a tree deepens once its level 1, with
+//! the last level one deeper, could hold more than level 0 brings at once. The last level moves one level
+//! down, by a manifest edit alone. The levels above follow by moves, because nothing is below them, and level
+//! 1 is free for small data. Empty levels too small for the input from level 0 are skipped.
 //!
 //! Rules, the most urgent first (the largest score; of equal scores the shallowest level):
-//! - Level 0 is due at `level0_runs` runs, or when all levels above a last level of one run hold more than
-//!   [`space_limit`](super::shape::space_limit) of it. All its runs become a new run of the output level, or
+//! - Level 0 is due at `level0_runs` runs, or with at least `base_level_bytes` if the last level is to be one
+//!   run and the levels above it hold more than its [`space_limit`](super::shape::space_limit). All its runs
+//!   become a new run of the output level, join the newest run there if they overlap none of its tables, or
 //!   merge with the tables of the resident run within their bounds.
 //! - A level over its capacity, with a resident run below, gives tables to that run. A table that overlaps
 //!   nothing there and no older table of its own level moves without a rewrite. Otherwise a table goes down
@@ -32,10 +34,10 @@
 //! 2. Newer versions stay above older ones: with a table go all tables that it overlaps in the older runs
 //!    of its level, and only empty levels are between input and output levels.
 //! 3. [`Pick::older`] names every table that may hold an older version of a key of the inputs, including
-//!    tables of older runs in the output level. A tombstone outside their bounds may be dropped, no other may
-//!    be.
-//! 4. No table with a tombstone that could be dropped is moved: it is rewritten. So none is moved into a
-//!    last level of one run.
+//!    tables of older runs in the output level. A tombstone may be dropped if and only if it lies outside
+//!    their bounds.
+//! 4. No table with a tombstone that could be dropped is moved: it is rewritten. So no table with tombstones
+//!    is moved into a last level of one run.
 //! 5. Picks end: each takes data down or into an older run, reduces the number of runs, removes
 //!    tombstones, or deepens a tree that level 0 has outgrown.
 
@@ -45,7 +47,7 @@ use super::shape::{
     LEVELS_MAX, PickContext, PickSettings, RunPart, TablePosition, TableShape, TreeShape, overlap, run_bytes,
 };
 
-/// The way from the inputs to the output level.
+/// How the inputs get to the output level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MergeKind {
     /// By writing new tables.
@@ -94,7 +96,7 @@ impl Pick {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Pressure {
     pub(crate) level0_runs: usize,
-    /// Bytes over capacity, in all levels; for level 0, and for a level with too many runs, all bytes.
+    /// Bytes over capacity, in all levels; for a due level 0, and for a level with too many runs, all bytes.
     pub(crate) debt_bytes: u64,
 }
 
@@ -189,7 +191,8 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, wanted: &
     shape.sweep(|table, level| level > 0 && table.tombstones > 0 && is_wanted(table))
 }
 
-/// Runs are merged in parts, each one part in so many of their tree: larger parts take more space meanwhile.
+/// A level is merged in parts of about the tree's bytes divided by this: larger parts take more space
+/// meanwhile.
 const TREE_PARTS: u64 = 3;
 /// The margin by which a later part of a level must be better than an earlier one. Small differences do not
 /// decide, so that parts follow one another.
@@ -303,10 +306,11 @@ impl PickContext<'_, '_> {
     }
 
     /// A part of a level: neighbouring tables of its newest run with the tables that they overlap in other
-    /// runs, about one part in [`TREE_PARTS`] of the tree.
+    /// runs. It has about the tree's bytes divided by [`TREE_PARTS`].
     ///
-    /// The first such window is taken, unless a later one has clearly more bytes in the runs between the
-    /// newest and the oldest. A window that was merged before new data came has no bytes between them.
+    /// The first such window is taken, unless a later one has a clearly larger share of its bytes in the runs
+    /// between the newest and the oldest. A window that was merged before new data came has no bytes in the
+    /// runs between.
     fn part(&self, level: usize) -> Vec<RunPart> {
         let tables = self.newest(level).len();
         let oldest = self.runs(level).len() - 1;

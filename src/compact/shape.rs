@@ -6,9 +6,10 @@
 //! Sizes follow the data (the idea is RocksDB's `level_compaction_dynamic_level_bytes`; the growth by a move
 //! is ours): the last level has no bound, and each run of a level above it may hold `1 / size_ratio` of the
 //! level below. The number of runs of a level is that of the fluid LSM of Dostoevsky (Dayan, Idreos, SIGMOD
-//! 2018): `K` in every level but the last, `Z` in the last. So with `Z` = 1 all levels above the last hold at
-//! most about `K / (size_ratio - 1)` of it, for any share of overwrites. With `Z` > 1 levels are limited by
-//! the number of runs alone, and each run of the last level may have a version of every key.
+//! 2018): `K` in every level but the last, `Z` in the last. So with `Z` = 1 all levels above the last
+//! together hold at most about `K / (size_ratio - 1)` of the last, for any share of overwrites. With `Z` > 1
+//! each run of the last level may have a version of every key; if `K` > 1 too, levels are limited by the
+//! number of runs alone.
 //!
 //! Deletes persist within a bound (the idea is Lethe's, Sarkar et al., SIGMOD 2020): a tombstone may stay in
 //! memory and in each level for a share of the bound; a level's share is `size_ratio` times that of the level
@@ -213,8 +214,8 @@ impl<'t, 'a> PickContext<'t, 'a> {
         if level == 0 {
             let score = self.level0_permille();
             // A merge of level 0 is cheap while runs of the last level are still to become one, and expensive
-            // after that. So a due level 0 joins them first, if no level lies between and they are not many
-            // yet.
+            // after that. So a due level 0 is merged before these runs, if the levels between are empty and
+            // the runs are not many yet.
             let last_runs = self.runs(self.last_level).len() as u64;
             let is_next = (1..self.last_level).all(|level| self.runs(level).is_empty());
             let is_before = self.is_last_leveled() && (2..self.settings.size_ratio).contains(&last_runs);

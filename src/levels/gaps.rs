@@ -5,9 +5,9 @@
 //! reads no item; scans report empty ranges, and commits report their puts.
 //!
 //! A scan finds a range empty at its own bound, while commits put items that the scan does not see. So a
-//! range is first watched: from a sequence number on, every put in the range splits it. A scan that finds the
-//! range empty with a bound at or after that number makes it a gap. While no commit is under way, the first
-//! scan does so at once.
+//! range is first watched: from a sequence number on, every put in the range splits it. A later scan that
+//! finds the range empty with a bound at or after that number makes it a gap. While no commit is under way,
+//! the first scan makes the gap at once.
 //!
 //! A delete at an end of a gap extends the gap: no item lives there for readers that see the delete.
 //!
@@ -426,7 +426,8 @@ impl All {
     }
 }
 
-/// Adds a stretch from one end to another, or extends the last one if both are adjacent and of one kind.
+/// Adds a stretch from one end to another. If the last stretch ends there and is of the same kind, extends it
+/// instead.
 fn part(parts: &mut Vec<(KeySpan, Stretch)>, (from, to): (&GapEnd, &GapEnd), like: &Stretch) {
     let GapEnd::Before(from) = from else { return };
     let span = KeySpan { from: from.clone(), to: to.clone() };

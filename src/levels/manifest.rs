@@ -7,8 +7,8 @@
 //! 1. The first record is a snapshot, and both slots record its end as durable from the beginning.
 //! 2. Edits are numbered from 1 without gaps.
 //! 3. An edit is durable before the call that appended it returns.
-//! 4. Before an append to a loaded file, the contents read are made durable and the remains of a torn
-//!    write are zeroed. Both also happen before any action based on the contents.
+//! 4. Before an append to a loaded file, the contents read are made durable and the remains of a torn write
+//!    are zeroed. Both also happen before any irreversible action based on the contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,8 @@ pub(crate) struct ManifestFile {
     features: u64,
 }
 
-/// Facts that a load found before an unclean end, behind which an edit was either never made or damaged.
+/// Facts that a load found before an unclean end. Behind that end, an edit was either cut short or damaged
+/// later.
 #[derive(Debug, Default)]
 struct Torn {
     /// Offset of that end.
@@ -206,7 +207,7 @@ impl ManifestFile {
     ///
     /// # Errors
     /// `Corrupt` if that must be so: the end of the manifest is not clean, and the log is younger than the
-    /// snapshot. The snapshot does not list earlier drops.
+    /// snapshot. For an older log nothing is certain, because the snapshot does not list earlier drops.
     pub(crate) fn check_unknown(&self, log: u64, tree: TreeId) -> Result<()> {
         match &self.torn {
             Some(torn)
@@ -340,7 +341,7 @@ impl ManifestFile {
         self.features & FEATURE_MADE_PARTITIONS
     }
 
-    /// Whether an edit on a full disk fits if it uses the reserve, and if the file's format version has its
+    /// Whether an edit on a full disk fits with the reserve used, and the file's format version has its
     /// changes.
     pub(crate) fn has_reserved_room(&self, changes: &[ManifestChange]) -> bool {
         let is_known = |change: &ManifestChange| !matches!(change, ManifestChange::TableRemoved { .. });

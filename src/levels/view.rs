@@ -1,20 +1,20 @@
-//! A view is the state that a reader pins: memtable generations, newest first, and a version. The sequence
-//! bound is read after the view.
+//! A view is the state that a reader pins: memtable generations, newest first, and a version. A reader reads
+//! its bound, the last visible sequence number, after the view.
 //!
 //! Readers load the view under a pin and write nothing shared. Changes are made one at a time under a lock
 //! without I/O.
 //!
 //! Invariants:
-//! 1. All items of a newer generation are newer than all items of an older one, and those newer than all
-//!    tables.
+//! 1. All items of a newer generation are newer than all items of an older one, and items of generations are
+//!    newer than all tables.
 //! 2. A batch lies wholly in one generation, so a view and a bound at or after it show all of the batch or
 //!    none.
 //! 3. An ingest has no sequence number: it is in a version or not. If a view's version was still current
 //!    after the bound was read, the view has every ingest that is older than a write within the bound. A
-//!    lookup of one key needs only a bound read after the view: the newer write hides the ingest.
-//! 4. A view that was still current after the bound was read has every write within the bound: a
-//!    generation is in a view before any of its items is visible. Gaps are learned and used with no other
-//!    view.
+//!    lookup of one key needs only a bound read after the view: only writes of that key matter, and such a
+//!    write hides the older ingest.
+//! 4. A view that was still current after the bound was read has every write within the bound: a generation
+//!    is in a view before any of its items is visible. Gaps are learned and used only with such a view.
 
 use crate::base::epoch::{Epoch, Loaded, Pin, Published};
 use crate::base::id::Sequence;

@@ -3,10 +3,10 @@
 //! Sources are the memtable generations, newest first, then the runs, newest first. The caller passes the
 //! view at each step. Between steps the machine keeps positions, keys, table handles and counted blocks, but
 //! no view: memtables can be freed while a scan is idle. Its positions belong to one view. In another view,
-//! which has to hold the same items, it seeks behind the last key it left. Asks are numbered by source, so
-//! the first blocks of all runs go out together.
+//! which has to hold the same items, it seeks behind the last key it left. Each source has an ask of its own,
+//! so the first blocks of all runs go out together.
 //!
-//! The role `iterators` grants the blocks that it keeps between steps ([`held`]).
+//! The blocks that it keeps between steps are granted by the role `Iterators` ([`held`]).
 //!
 //! A source that goes on past its first block reads ahead. At each missing block it asks for four times as
 //! many of the following bytes as before, up to a maximum and a share of the cache (see `source`). The cache
@@ -20,8 +20,9 @@
 //! 3. If a range tombstone of a newer source hides a stretch, each source with items in the stretch leaves it
 //!    by one seek, for any number of items. Items hidden by a tombstone in their own memtable are passed one
 //!    by one, in memory.
-//! 4. Items of the winner's block that precede every other source's are yielded without a match ([`lead`]).
-//!    Meanwhile `merge` has the winner at the item where the lead was found, which also precedes all others.
+//! 4. Items of the winner's block that precede every other source's are yielded without a match of all
+//!    sources ([`lead`]). Meanwhile `merge` has the winner at the item where the lead was found. That item
+//!    precedes those of all other sources too.
 //! 5. The current key of every source can be read without a view, and so can the value of the current item.
 
 mod batch;
@@ -165,7 +166,7 @@ impl ScanMachine {
         self.position_from(from);
     }
 
-    /// The key of the current item; else of the last item left.
+    /// The key of the current item; without one, of the last item left.
     pub(crate) fn key(&self) -> &[u8] {
         self.winner.and_then(|winner| key_of(&self.sources[winner])).unwrap_or(&self.key)
     }
@@ -463,9 +464,9 @@ impl ScanMachine {
                     asks.push(Read { ask, block });
                     self.unready[index].ask = Some(ask);
                     let ScanSource::Run(run) = &mut self.sources[source] else { continue };
-                    // A block that is being read, or was cached since the lookup, was asked for, and so were
-                    // the blocks after it. A read block enters the cache before its read leaves the flight
-                    // table.
+                    // If the block is being read, or was cached since the lookup, it was asked for before,
+                    // and so were the blocks after it. A read block enters the cache before its read leaves
+                    // the flight table.
                     if cache.is_being_read(&block) || cache.holds(&block) {
                         run.renew(&block, share_bytes, &mut self.apart);
                     } else {

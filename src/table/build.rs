@@ -3,8 +3,8 @@
 //!
 //! `write` (flush) and `compact` (merge) drive it. The builder does not choose where files end, and does not
 //! sync the directory. One thread. Memory: the block being filled; 8 bytes an item for the filter (12 if the
-//! filter is by column), then the filter's pages; an end, a separator and a quantum a block; one buffer of 1
-//! MiB.
+//! filter is by column), then the filter's pages; an end, a separator and a quantum a block; items gathered
+//! for a learned page; one buffer of 1 MiB.
 
 use crate::base::checksum;
 use crate::base::error::Result;
@@ -298,7 +298,7 @@ impl TableBuilder {
     }
 
     /// Adds a range tombstone from `start` to before `end`; an empty `end` means no end. The tombstone hides
-    /// items of older runs and none of this slice. Starts come in order.
+    /// items of older runs, but no item of this slice. Starts come in order.
     pub(crate) fn add_range(&mut self, start: &[u8], end: &[u8]) {
         self.slice.as_mut().expect("a slice was begun").ranges.push(start, end);
     }
@@ -331,8 +331,8 @@ impl TableBuilder {
     /// Ends the slice: writes its last block, filter, fences, top and ranges.
     ///
     /// # Panics
-    /// If the slice has ranges and no item. So that every slice has a block, the caller adds a tombstone for
-    /// the first key of one of its ranges, which changes no reader's answer.
+    /// If the slice has ranges and no item. Every slice has a block: the caller adds a tombstone for the
+    /// first key of one of its ranges, which changes no reader's answer.
     pub(crate) fn end(&mut self) -> Result<()> {
         let mut slice = self.slice.take().expect("a slice was begun");
         assert!(slice.items > 0 || slice.ranges.is_empty(), "a slice with ranges has an item");

@@ -26,7 +26,7 @@ use super::verify::verify_block;
 const COLUMN_ITEMS: u64 = 32;
 /// If a slice has more items in a column, the columns of the older runs are too wide for it.
 const COLUMN_ITEMS_MAX: u64 = 8 * COLUMN_ITEMS;
-/// Bytes of the filter of an older item: once as read and once as written.
+/// Approximate filter bytes of an older item: once as read and once as written.
 const COPIED_BYTES: usize = 4;
 /// The most bits of a column's name behind the path of its node.
 const COLUMN_BITS_MAX: u32 = 16;
@@ -131,7 +131,7 @@ impl ColumnSlice<'_> {
 struct OlderColumns {
     /// Newest first.
     runs: Vec<OlderRun>,
-    /// The runs with a filter in some page, by their number in `runs`.
+    /// The runs with a filter in some page: their number in `runs`, and their entry in the new pages.
     told: Vec<(usize, ColumnRun)>,
 }
 
@@ -139,7 +139,7 @@ struct OlderColumns {
 struct OlderRun {
     /// The columns of each slice of the run.
     spans: Vec<RangeInclusive<u64>>,
-    /// The slices that have pages with such columns.
+    /// The slices of which pages with such columns were read.
     sources: Vec<Source>,
 }
 
@@ -147,7 +147,7 @@ struct OlderRun {
 struct Source {
     shape: FilterShape,
     columns: RangeInclusive<u64>,
-    /// The runs that all of its pages name.
+    /// The runs that its first good page names; other pages must name the same.
     runs: Vec<ColumnRun>,
     pages: AlignedBytes,
     /// Number of the first page.
@@ -157,8 +157,8 @@ struct Source {
 }
 
 impl OlderColumns {
-    /// Reads the pages of the newest run that has any; of other runs only if no newer page holds their
-    /// filters.
+    /// Reads the pages of the newest run that has any. Pages of another run are read only if no newer page
+    /// holds its filters.
     fn read(storage: &dyn Storage, node: &NodeRuns, bits: u8, columns: &RangeInclusive<u64>) -> OlderColumns {
         let mut older = OlderColumns::default();
         let names = node.runs.iter().map(|run| run[0].unique_name());

@@ -41,8 +41,8 @@ pub(crate) enum Seals {
 /// Limit of sealed generations that wait for their flush.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
-/// With this many earlier logs in a generation, a large batch seals it in the usual way. Each large batch
-/// that a full disk refuses leaves one log behind.
+/// If a generation has this many earlier logs, a large batch seals the generation in the usual way. Each
+/// large batch that a full disk refuses leaves one log behind.
 pub(super) const LOGS_MAX: usize = 4;
 
 /// A log that takes no more records, with its end.
@@ -80,11 +80,11 @@ pub(crate) enum Sealing {
 /// Ends of the logs of a closed store, to be recorded.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    /// End of each durable log, for the manifest, which then detects a log that was replaced by an older
-    /// copy.
+    /// End of each durable log whose end the manifest lacks. With it the manifest detects a log that was
+    /// replaced by an older copy.
     pub(crate) logs: Vec<(FileName, FramePoint)>,
     /// A page for a slot of the last log, with file and offset. It records the log's end independently of the
-    /// witness.
+    /// last-synced log position in STORE.
     pub(crate) slot: Option<(FileName, u64, Vec<u8>)>,
     /// A log that was made ready and not used.
     pub(crate) standby: Option<FileName>,
@@ -205,7 +205,8 @@ impl Writer {
         self.changed.notify();
     }
 
-    /// Takes the lead for good; `None` while a commit still leads. `changed` fires when it no longer does.
+    /// Takes the lead for good; `None` while a commit still leads. `changed` fires when the commit no longer
+    /// leads.
     ///
     /// Returns the ends of the durable logs, to be recorded.
     pub(crate) fn try_close(&self) -> Option<Ends> {
@@ -278,7 +279,7 @@ impl Writer {
         (queue.standby_log.as_ref().map(LogFramer::file), queue.standby_memtable.is_some())
     }
 
-    /// Gives the leader a standby log.
+    /// Makes a standby log ready for the leader.
     pub(crate) fn put_standby_log(&self, log: LogFramer) {
         let mut queue = self.queue.lock();
         queue.requests.log = None;
@@ -287,7 +288,7 @@ impl Writer {
         self.changed.notify();
     }
 
-    /// Gives the leader a standby generation.
+    /// Makes a standby generation ready for the leader.
     pub(crate) fn put_standby_memtable(&self, standby: StandbyMemtable) {
         let mut queue = self.queue.lock();
         queue.requests.memtable = false;
@@ -430,8 +431,8 @@ impl Writer {
         self.no_room(queue, requests, seen)
     }
 
-    /// Continues with a fresh log, while one more generation may be sealed. The payload may need a still
-    /// longer log.
+    /// Continues with a fresh log, if one more generation may be sealed. The log may be too short for the
+    /// payload; a log requested here is long enough.
     pub(super) fn switch_log_to_seal(
         &self,
         leader: &mut WriteLeader,
@@ -470,8 +471,8 @@ impl Writer {
         }
     }
 
-    /// Continues with a fresh log and the same generation, if a log is ready. The payload may need a still
-    /// longer log. The caller has erased the log's failed tail.
+    /// Continues with a fresh log and the same generation, if a log is ready. That log may be too short for
+    /// the payload; a log requested here is long enough. The caller has erased the log's failed tail.
     pub(super) fn switch_log(&self, leader: &mut WriteLeader, payload_bytes: usize) -> Result<Sealing> {
         let seen = self.changed.seen();
         let mut queue = self.queue.lock();

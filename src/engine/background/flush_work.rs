@@ -56,8 +56,8 @@ pub(in crate::engine) struct FlushWork {
     seen: Vec<Seen>,
 }
 
-/// The time of the first turn that sees a generation. The seal that begins the generation causes this turn,
-/// so it comes before the generation's first write, replayed items apart, or soon after.
+/// The time of the first turn that sees a generation. The seal that begins the generation causes this turn.
+/// So the turn comes before the generation's first write or soon after it; replayed items are older.
 struct Seen {
     generation: Weak<Generation>,
     /// Seconds since 1970.
@@ -128,7 +128,7 @@ impl FlushWork {
         self.memory_use = None;
     }
 
-    /// Takes lent memory back from the cache while there is flush work, and ends that need when none is left.
+    /// Takes lent memory back from the cache as long as there is flush work.
     fn see_need(&mut self, store: &Scheduler) {
         let is_needed = store.writer.sealed_count() > 0 || self.current.is_some() || self.history.is_some();
         if !is_needed {
@@ -223,7 +223,7 @@ impl FlushWork {
         if self.waits_for_pins { Ok(false) } else { Err(store.kept_error()) }
     }
 
-    /// Writes one piece of a history file, if one is due. A failure is not returned: the memory is only kept
+    /// Writes one piece of a history file, if one is due. A failure is not returned: it only keeps the memory
     /// longer.
     fn write_history(&mut self, store: &Scheduler) -> bool {
         if self.history.is_none() && self.failed_history.is_none() {
@@ -262,7 +262,7 @@ impl FlushWork {
         self.seen.iter().find(|seen| seen.generation.ptr_eq(&weak))
     }
 
-    /// When a turn first saw a generation; the present time if no view has had the generation.
+    /// Time of the turn that first saw a generation; the present time if no view has had the generation.
     fn began_s(&self, store: &Scheduler, generation: &Arc<Generation>) -> u64 {
         self.seen_of(generation).map_or_else(|| store.env.clock.unix_s(), |seen| seen.at_s)
     }

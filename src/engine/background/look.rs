@@ -1,4 +1,4 @@
-//! Looks at trees for the merge queue: which merge of a tree is due, and how far its merges are behind.
+//! Looks at trees for the merge queue: finds which merge of a tree is due, and how far its merges are behind.
 
 use crate::base::error::Error;
 use crate::base::id::TreeId;
@@ -17,9 +17,10 @@ use super::merge_queue::{
 use super::shapes::shape;
 use super::work::WorkKind;
 
-/// Level-0 runs at which writers are slowed most, as a multiple of the runs that start a merge.
+/// Level-0 runs at which writers are slowed most, as a multiple of the runs from which on they are slowed:
+/// one more than start a merge.
 const LEVEL0_RUNS_HIGH: u64 = 4;
-/// Runs of a trie's root at which writers are slowed most, as a multiple of `ROOT_RUNS_MAX`: 24.
+/// Runs of a trie's root at which writers are slowed most (24), as a multiple of `ROOT_RUNS_MAX`.
 const ROOT_RUNS_HIGH: u64 = 2;
 
 /// The result of a look at a tree's shape.
@@ -31,10 +32,11 @@ struct Looked {
     /// Bytes of the task's inputs.
     input_bytes: u64,
     debt_bytes: u64,
-    /// Level-0 or root runs; the number at which writers begin to be slowed; the multiple of that number at
-    /// which they are slowed most.
+    /// Runs of level 0 or of a trie's root.
     runs: usize,
+    /// The number of them from which on writers are slowed.
     runs_low: usize,
+    /// The multiple of `runs_low` at which writers are slowed most.
     runs_high: u64,
 }
 
@@ -100,7 +102,7 @@ impl Scheduler {
         #[cfg(test)]
         crate::base::visits::count();
         known.forget(id);
-        // Before the version: only a later version can tell that the full merge is done.
+        // Read before the version: only a later version can tell that the full merge is done.
         let wanted_full = self.work.wanted_full(id);
         let keyspace = self.keyspace_of(id);
         let error = self.work.error_of(WorkKind::Merge(id));
@@ -141,7 +143,8 @@ impl Scheduler {
         let joint_bytes = Some(bytes).filter(|bytes| is_joint && *bytes <= JOINT_TREE_BYTES_MAX);
         let (runs, low) = (runs as u64, runs_low as u64);
         self.writer.pressures.set_tree(id, pace::pressure(runs, low, low * looked.runs_high));
-        // Tries do not keep the bound: their tombstones are dropped where no older item is below them.
+        // Tries do not keep `delete_persist_within`: their tombstones are dropped where no older item is
+        // below them.
         let within_s = if tree.trie().is_none() { settings.delete_persist_within_s } else { 0 };
         let has_tombstones = || tree.tables().any(|(_, placed)| placed.oldest_tombstone_s > 0);
         let age_look_ns = (within_s > 0 && has_tombstones()).then(|| now_ns + age_check_ns(within_s));

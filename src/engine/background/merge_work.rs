@@ -46,7 +46,7 @@ pub(in crate::engine) struct MergeWork {
     memory: MemoryPart,
     /// The last quantum of the merge under way.
     last: Quantum,
-    /// `last` is counted as a quantum after which the merge had to wait.
+    /// The pacer has counted `last` as a quantum after which the merge had to wait.
     has_waited: bool,
 }
 
@@ -63,7 +63,8 @@ struct Merging {
 struct Merged {
     tree: TreeId,
     inputs: Vec<Placed>,
-    /// The newest table of the tree at the last check: only flushes change a tree that is being merged.
+    /// The newest table of the tree at the last check. Only flushes change a tree that is being merged, so it
+    /// tells whether the tree has changed.
     newest: Option<TableName>,
     target: Target,
 }
@@ -76,7 +77,8 @@ struct Target {
 }
 
 impl Target {
-    /// The spot of a table that begins with this key. `moved`: number of runs that went there before it.
+    /// The spot of a table that begins with this key. `moved`: number of the push's runs that were moved
+    /// before it.
     fn spot(&self, min: &[u8], moved: u64) -> Spot {
         match &self.task {
             Task::Pick(pick) => output(&self.tree, pick),

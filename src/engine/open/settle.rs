@@ -55,8 +55,8 @@ impl OpenParts {
         manifest_bytes: u64,
     ) -> Result<Resumed> {
         let storage = &*self.env.storage;
-        // A creator may have died before the name STORE was durable. No file made below may survive a crash
-        // that the name STORE does not.
+        // A creator may have died before the directory entry of STORE was durable. It must be durable before
+        // any file is made below: a crash must not lose STORE and keep such a file.
         storage.sync_directory()?;
         files.store.mend(storage)?;
         files.manifest.make_durable(storage)?;
@@ -202,7 +202,7 @@ fn changes_of_ended(logs: &Logs, state: &ManifestState) -> Vec<ManifestChange> {
     changes
 }
 
-/// Those of the numbered logs that have ended.
+/// The logs with these numbers that take no more records.
 fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &ManifestState) -> Vec<Arc<SealedLog>> {
     let ended = numbers.iter().filter_map(|number| {
         let (_, replayed) = replayed.iter().find(|(one, _)| one == number)?;

@@ -4,8 +4,8 @@
 //! wait. No lock is held meanwhile.
 //!
 //! Invariants:
-//! 1. Names and ids given to the log exist in the manifest first, except partitions that records of the log
-//!    make ([`Catalog::unwritten`]): every edit of trees begins with them.
+//! 1. The manifest has a name or id before a log record uses it. The exceptions are partitions that log
+//!    records make ([`Catalog::unwritten`]): the next edit of trees begins with them.
 //! 2. Ids are never given out twice; ids of unwritten partitions are above all ids that the manifest has had.
 //!
 //! The changes are made in `edits`.
@@ -32,10 +32,10 @@ pub(crate) struct Catalog {
     pub(crate) state: ManifestState,
     pub(crate) manifest: ManifestFile,
     pub(crate) store_file: StoreFile,
-    /// First id not given out; ids below the state's own counter are reserved. Ids of partitions are not
-    /// reserved: the state's counter is their next id.
+    /// The next keyspace id to give out; the manifest reserves the ids below the state's own counter. Ids of
+    /// partitions are not reserved: the state's counter is their next id.
     pub(crate) next_keyspace: u32,
-    /// Partitions that are in the state, and not in the manifest yet.
+    /// Partitions that the state has and the manifest lacks.
     pub(in crate::engine) unwritten: Vec<Arc<KeyspaceState>>,
     /// The memory of the catalog.
     pub(in crate::engine) grant: Grant,
@@ -43,13 +43,12 @@ pub(crate) struct Catalog {
     pub(in crate::engine) since_copy: Option<Vec<ManifestChange>>,
 }
 
-/// Approximate memory of a keyspace or partition, and of a table, in all parts of the store together, in
-/// bytes.
+/// Approximate bytes of a keyspace or partition, and of a table, in all parts of the store together.
 pub(in crate::engine) const KEYSPACE_BYTES: u64 = 768;
 const TABLE_BYTES: u64 = 256;
 
-/// Most partitions that the manifest does not have. An edit writes one more to the manifest, and all of these
-/// with it.
+/// The most unwritten partitions. If there would be more, an edit writes the new one and all of these to the
+/// manifest.
 const UNWRITTEN_MAX: usize = 64;
 /// Most bytes of their names together: every edit has room for them, also on a full disk.
 const UNWRITTEN_BYTES_MAX: usize = 1024;

@@ -28,7 +28,7 @@ pub(crate) struct KeyspaceState {
     /// The name of the keyspace, also for a partition.
     pub(crate) name: String,
     /// The tree that holds its items. A keyspace that is divided has no tree of its own; its `tree` has
-    /// [`PartitionId::OF_KEY`] in the place of a partition.
+    /// [`PartitionId::OF_KEY`] instead of a partition.
     pub(crate) tree: TreeId,
     role: PartitionRole,
     /// One of the values below, [`FORKED`] in a forked process.
@@ -182,7 +182,7 @@ impl KeyspaceState {
         self.rule().map_or(Ok(Cow::default()), |rule| rule.name_of(given_key(self.tree, stored)))
     }
 
-    /// The tree that has a key, as of a version; without one, an id that no version has.
+    /// The tree that has a key, as of a version. If there is none, an id that no version has.
     ///
     /// # Errors
     /// `Unrouted`.
@@ -198,7 +198,7 @@ impl KeyspaceState {
         Ok(found.map_or(self.tree, |partition| TreeId { keyspace: self.id, partition }))
     }
 
-    /// The first partition in that direction that may have keys of the range and has a name in `from`: its
+    /// The first partition in that direction, from the name `from` on, that may have keys of the range: its
     /// name and its tree. A range of a hashed keyspace is the whole keyspace.
     pub(crate) fn next_partition<'v>(
         &self,
@@ -286,7 +286,7 @@ impl KeyspaceState {
         }
     }
 
-    /// A stand-in, every read of which returns `Invalid`; `state` is from
+    /// A stand-in for this keyspace: each read of it returns `Invalid`. `state` is from
     /// [`KeyspaceState::state_of_stand_ins`].
     pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> KeyspaceState {
         let (name, settings) = (self.full_name(), Arc::new(Mutex::new(self.settings())));

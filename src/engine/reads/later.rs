@@ -4,10 +4,11 @@
 //! (`worker`) reads missing blocks, or the caller's own ring does under `local`. A completed read wakes the
 //! future. One thread at a time uses it, possibly another at each poll.
 //!
+//! Invariants:
 //! 1. Between polls an operation holds a reference to its view, its machine and its waiters. It holds no pin
-//!    and no memory that the kernel writes. It holds only blocks read since the last poll, as far as there is
-//!    room; evicted blocks are asked for again. Dropping the operation leaves its reads to the thread that
-//!    performs them.
+//!    and no memory that the kernel writes. Of blocks it holds only those read since the last poll, within
+//!    the limit of their role; blocks released beyond the limit are asked for again. Dropping the operation
+//!    leaves its reads to the thread that performs them.
 //! 2. A read counts as in flight from its permit until it ends, whether or not a future waits for it. A
 //!    joined read counts for the operation that began it.
 
@@ -139,15 +140,15 @@ impl Asks {
         Poll::Pending
     }
 
-    /// Takes all completed reads, because each poll may look at many. Returns the first; `None` if some
-    /// blocks only have to be asked for again.
+    /// Takes all completed reads in one pass: a pass over all requests for each read would be slow. Returns
+    /// the first; `None` if blocks only have to be asked for again.
     fn take_ended(&mut self, session: u64, waker: &Waker) -> Poll<Option<Answered>> {
         // The first request has its place in the queue already.
         let (before, keeps_first) = (self.sent.len(), self.queued.is_some());
         let (mut first, mut index) = (None, 0);
         while let Some(sent) = self.sent.get_mut(index) {
             let ended = sent.waiter.poll(waker);
-            // A block of another session's ring is read here instead, and so is an evicted block.
+            // A block of another session's ring is read here instead, and so is a released block.
             let is_strayed = sent.session != 0 && sent.session != session;
             if ended.is_none() && !is_strayed && !sent.waiter.is_gone() {
                 index += 1;
@@ -347,7 +348,7 @@ pub(crate) struct LaterMany {
 }
 
 impl ReadDriver {
-    /// Creates gets of many keys, all at the present point; see `poll_many`.
+    /// Creates gets of many keys, all at the point given or else the present one; see `poll_many`.
     pub(crate) fn later_many(
         &self,
         keys: Vec<Box<[u8]>>,

@@ -1,10 +1,10 @@
 //! Fence pages, reading side: they give the data block that must hold a key. Writing is in `fence_build`.
 //!
-//! A fence page lists some hundred adjacent data blocks of a slice by their separators. separator(b) is the
+//! A fence page lists a few hundred adjacent data blocks of a slice by their separators. separator(b) is the
 //! shortest string with last key of block b-1 < separator(b) ≤ first key of block b. The page's first
 //! separator is stored only in the top block, and the page's prefix is the start of that separator. Search is
-//! a binary search on numbers; further bytes are compared only if eight bytes tie. The result is always
-//! exact.
+//! a binary search on eight bytes of each separator as a number; further bytes are compared only if these
+//! tie. The result is always exact.
 //!
 //! ```text
 //! offset size          type name: meaning
@@ -71,7 +71,7 @@ pub(crate) struct FencePage<'a> {
     samples: &'a [u64],
 }
 
-/// The header's fields of a fence page, for readers that keep them beside the page. Headers themselves are
+/// The header's fields of a fence page, for readers that keep them beside the page. Headers in the pages lie
 /// one page apart, so they all compete for the same few sets of a processor cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FenceShape {
@@ -258,8 +258,8 @@ impl<'a> FencePage<'a> {
         if self.samples.is_empty() {
             return self.heads().partition_point(is_at_most);
         }
-        // All heads in earlier lines are at most the target, since this line's first head is; later lines
-        // begin with a greater head.
+        // All heads in earlier lines are at most the target, because the first head of this line is. Later
+        // lines begin with a greater head.
         let start = FencePage::heads_before(line);
         let end = (HEADS_FIRST + line * HEADS_A_LINE).min(self.heads().len());
         start + self.heads()[start..end].iter().filter(|head| is_at_most(head)).count()

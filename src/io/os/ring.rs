@@ -1,19 +1,20 @@
-//! Reads in flight through io_uring: one ring per borrower, which submits and reaps itself.
+//! Reads in flight through io_uring: each borrower has a ring, and submits and reaps by itself.
 //!
 //! There is no driver thread and no sharing: a ring comes from the set in `readers`, belongs to one
-//! [`RingReader`] at a time, and is returned empty. Rings move between threads, so they are not bound to one
-//! (`SINGLE_ISSUER`, and with it `DEFER_TASKRUN`). Completions are delivered when the borrower enters the
-//! kernel (`COOP_TASKRUN`), where the kernel supports that.
+//! [`RingReader`] at a time, and is returned empty. Rings move between threads. So they are not set up with
+//! `SINGLE_ISSUER`, which binds a ring to one thread, nor with `DEFER_TASKRUN`, which needs it. If the kernel
+//! supports `COOP_TASKRUN`, completions are delivered when the borrower enters the kernel.
 //!
 //! A bell is an eventfd that the ring polls, from its first use on. The kernel writes no memory for that
 //! poll.
 //!
+//! Invariants:
 //! 1. A flight owns target, descriptor and vector from before its submission until its completion is reaped.
 //!    If the kernel refuses further submissions, flights that it has not taken are read without the ring.
 //! 2. A ring has at most as many flights as entries, so neither queue overflows.
 //! 3. In a forked process a ring belongs to the parent: reads in flight fail, and the ring is left alone.
-//! 4. A plain read completes requests that the ring cannot: after a short read, or an alignment that the
-//!    device refuses.
+//! 4. A plain read completes requests that the ring cannot: after a short read, a read that the kernel
+//!    interrupted or refused for now, or an alignment that the device refuses.
 
 #![expect(unsafe_code, reason = "hands memory to the kernel and takes it back")]
 
@@ -95,7 +96,7 @@ struct Flight {
     is_direct: bool,
     /// Keeps the file open while the kernel reads from it.
     _open: Arc<OpenFile>,
-    /// Made from a box. No code touches it until the flight has landed.
+    /// Made from a box. No code here touches it until the flight has landed.
     target: NonNull<dyn Target>,
     /// One part inline, or several on the heap, where the kernel finds them even if the flight is moved.
     parts: Few<IoVec>,

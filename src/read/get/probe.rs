@@ -44,7 +44,7 @@ pub(super) struct SearchPosition {
     filter_results: FilterResults,
 }
 
-/// Results of a filter page by column for the runs of the present node, a bit each.
+/// Results of a filter page by column, one bit for each run of the present node.
 #[derive(Clone, Copy, Debug)]
 struct FilterResults {
     /// Runs with a known result.
@@ -125,7 +125,7 @@ impl Filter {
     }
 }
 
-/// Lines of a block that are read before the item: its header and tags.
+/// Cache lines of a block that are read before the item: its header and tags.
 const TAG_LINES: usize = 2;
 
 impl SearchPosition {
@@ -262,7 +262,8 @@ impl SearchPosition {
     }
 
     /// Queries the filter page, if it was just read or is cached. Otherwise the page is needed (`None`), or
-    /// is skipped: in the last run the data block gives the same answer for the same read.
+    /// is skipped: in the last run the data block gives the same answer for the same read. It is not skipped
+    /// in a table where most keys looked up are absent.
     #[inline(never)]
     fn filter_read<T: Tracer>(
         &mut self,
@@ -290,7 +291,7 @@ impl SearchPosition {
         let pile = args.tree.and_then(|tree| tree.piles(key).nth(self.level)).unwrap_or_default();
         let older = pile.iter().enumerate().skip(self.run + 1);
         let mut older = older.map(|(run, tables)| (run, tables.tables()[0].table.unique_name()));
-        // Both are in the order of age; either may have runs that the other does not have.
+        // Page and pile list their runs in the order of age; either may have runs that the other lacks.
         for (number, may_have) in page.tell(column, hash).enumerate().skip(1) {
             let Some(may_have) = may_have else { continue };
             let (name, mut rest) = (page.run(number).name, older.clone());
