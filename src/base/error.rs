@@ -333,13 +333,13 @@ fn not_ascending(f: &mut fmt::Formatter<'_>, items: u64, key: &[u8], before: &[u
 }
 
 fn unordered(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    write!(f, "keyspace {name:?} is hashed, so its keys have no order. Use an ordered keyspace for ranges")
+    write!(f, "keyspace {name:?} is hashed, so its keys have no order. Choose an ordered one for ranges")
 }
 
 fn unrouted(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     write!(
         f,
-        "the key function {name:?} partitions the keyspace, and was not given; open the keyspace with \
+        "the key function {name:?} partitions the keyspace, and was not given; open it with \
          Partitioning::function"
     )
 }
@@ -360,8 +360,8 @@ fn too_large(f: &mut fmt::Formatter<'_>, what: &str, limit: u64, given: u64) -> 
 fn memory(f: &mut fmt::Formatter<'_>, role: &str, limit: u64, wanted: u64) -> fmt::Result {
     write!(
         f,
-        "no memory: {role} would have {wanted} bytes, and may have {limit}; nothing was written. Raise \
-         memory_bytes, or release some: trine stats lists the bytes of each role"
+        "no memory: {role} would have {wanted} bytes, and may have {limit}; nothing was written. Give the \
+         store more memory_bytes, or release some: trine stats lists the bytes of each role"
     )
 }
 
