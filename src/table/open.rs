@@ -5,7 +5,7 @@
 //! When the last of them is dropped after the file was marked obsolete, the file's name goes to the worker
 //! that removes files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::base::checksum::{self, Context};
 use crate::base::codec::Malformed;
@@ -47,7 +47,7 @@ struct DiscardedFiles {
     /// Slices that left the version and still have readers.
     dying_slices: usize,
     /// Whole pages of slices without readers, in files that still have other slices.
-    holes: BTreeMap<FileName, Vec<Span>>,
+    holes: Vec<(FileName, Span)>,
     /// Some holes were taken and are not punched yet.
     is_punching: bool,
 }
@@ -58,15 +58,9 @@ impl Discarded {
         Arc::new(Discarded { files: Mutex::default(), event })
     }
 
-    /// Takes the names of at most `most` files without readers, to remove and then to forget.
-    pub(crate) fn take(&self, most: usize) -> Vec<FileName> {
-        let unread = &mut self.files.lock().unread;
-        unread.split_off(unread.len().saturating_sub(most))
-    }
-
-    /// Whether files without readers are left to take.
-    pub(crate) fn has_unread(&self) -> bool {
-        !self.files.lock().unread.is_empty()
+    /// Takes the names of files without readers, to remove and then to forget.
+    pub(crate) fn take(&self) -> Vec<FileName> {
+        std::mem::take(&mut self.files.lock().unread)
     }
 
     /// Forgets a removed file.
@@ -74,28 +68,26 @@ impl Discarded {
         self.files.lock().obsolete.remove(&file);
     }
 
-    /// Takes free pages of a file that stays, at most `most` spans; neighbours are one span. The caller does
-    /// so before it forgets obsolete files, and calls [`Discarded::end_holes`] afterwards.
+    /// Takes free pages of files that stay, at most `most` spans; neighbours are one span. The caller does so
+    /// before it forgets obsolete files, and calls [`Discarded::end_holes`] afterwards.
     pub(crate) fn take_holes(&self, most: usize) -> Vec<(FileName, Span)> {
         let files = &mut *self.files.lock();
-        let Some(mut of_file) = files.holes.last_entry() else { return Vec::new() };
-        let (file, spans) = (*of_file.key(), of_file.get_mut());
-        spans.sort_unstable_by_key(|span| std::cmp::Reverse(span.offset));
+        files.holes.retain(|(file, _)| !files.obsolete.contains(file));
+        files.holes.sort_unstable_by_key(|(file, span)| (*file, std::cmp::Reverse(span.offset)));
         let mut taken: Vec<(FileName, Span)> = Vec::new();
-        // From the back, ascending by offset.
-        while let Some(span) = spans.last().copied() {
+        // From the back: the last file's holes, ascending by offset.
+        while let Some((file, span)) = files.holes.last().copied() {
             let count = taken.len();
             match taken.last_mut() {
-                Some((_, before)) if before.end() == span.offset => before.bytes += span.bytes,
+                Some((last, before)) if *last == file && before.end() == span.offset => {
+                    before.bytes += span.bytes;
+                }
                 _ if count == most => break,
                 _ => taken.push((file, span)),
             }
-            spans.pop();
+            files.holes.pop();
         }
-        if spans.is_empty() {
-            of_file.remove();
-        }
-        files.is_punching = true;
+        files.is_punching = !taken.is_empty();
         taken
     }
 
@@ -136,10 +128,7 @@ impl Discarded {
     }
 
     pub(super) fn note_obsolete(&self, file: FileName) {
-        let mut files = self.files.lock();
-        files.obsolete.insert(file);
-        // The file goes as a whole.
-        files.holes.remove(&file);
+        self.files.lock().obsolete.insert(file);
     }
 
     pub(super) fn note_dying_slice(&self) {
@@ -150,9 +139,7 @@ impl Discarded {
     pub(super) fn end_slice(&self, file: FileName, hole: Option<Span>) {
         let mut files = self.files.lock();
         files.dying_slices -= 1;
-        if let Some(hole) = hole.filter(|_| !files.obsolete.contains(&file)) {
-            files.holes.entry(file).or_default().push(hole);
-        }
+        files.holes.extend(hole.map(|hole| (file, hole)));
         drop(files);
         self.event.notify();
     }

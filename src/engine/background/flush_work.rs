@@ -49,8 +49,6 @@ pub(in crate::engine) struct FlushWork {
     memory: MemoryPart,
     freeing: Freeing,
     removal: RemovalPace,
-    /// The last turn did some of this worker's work.
-    is_busy: bool,
     /// Held while there is anything to flush.
     memory_use: Option<MemoryUse>,
     seen: Vec<Seen>,
@@ -69,7 +67,7 @@ impl Job<Scheduler> for FlushWork {
         let seen = store.writer.changed.seen();
         self.see_need(store);
         let look_ns = self.freeing.turn(store);
-        let removal_ns = self.removal.look(store, self.is_busy);
+        let removal_ns = self.removal.look(store);
         self.see_generations(store);
         let idle = |timeout_ns: Option<u64>| {
             let timeout_ns = timeout_ns.or_else(|| store.look_at_trees().age_check_ns());
@@ -83,7 +81,6 @@ impl Job<Scheduler> for FlushWork {
         }
         store.lend_to_kept();
         let step = self.step(store);
-        self.is_busy = matches!(step, Ok(true));
         let flush = self.current.as_ref().map_or(0, |(_, flush)| flush.memory_bytes());
         let history = self.history.as_ref().map_or(0, History::memory_bytes);
         self.memory.set(&store.work, flush + history);

@@ -20,65 +20,39 @@ use super::Scheduler;
 /// to the maximum.
 const LOOK_NS_MIN: u64 = 1_000_000;
 const LOOK_NS_MAX: u64 = 64_000_000;
-/// Most files that one look removes, and most holes that it punches. A hole takes the file system a third of
-/// a millisecond, a file with many holes up to a tenth of a second; and a flush, or a writer that waits for a
-/// memtable, waits for the look. Merges over many trees leave a hole for each slice of their inputs; most of
-/// these files are removed whole before their holes have a turn.
-const FILES_MAX: usize = 1;
+/// Most holes that one look punches. A hole takes the file system a third of a millisecond; and a flush, or a
+/// writer that waits for a memtable, waits for the look. Merges over many trees leave a hole for each slice
+/// of their inputs; most of these files are removed whole before their holes have a turn.
 const HOLES_MAX: usize = 4;
-/// While the flush worker has other work, looks pause for this many times their own duration.
-const BUSY_PAUSES: u64 = 4;
-/// Most looks of one `close`, and most waits for readers between them.
-const CLOSE_LOOKS_COUNT: u32 = 1024;
-const CLOSE_WAITS_COUNT: u32 = 16;
+/// Most looks of one `close`.
+const CLOSE_LOOKS_COUNT: u32 = 16;
 
 /// When the flush worker looks again.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RemovalPace {
     last_ns: u64,
-    /// When a busy worker looks again.
-    not_before_ns: u64,
 }
 
 impl RemovalPace {
-    /// Removes files without readers. `is_busy`: the worker has other work. Returns the time until the next
-    /// look; `None` if the worker looks only when woken.
-    pub(in crate::engine) fn look(&mut self, store: &Scheduler, is_busy: bool) -> Option<u64> {
-        let began_ns = store.env.clock.now_ns();
-        if is_busy && began_ns < self.not_before_ns {
-            return Some(self.not_before_ns - began_ns);
-        }
-        let left = store.remove_unread();
-        let ended_ns = store.env.clock.now_ns();
-        self.not_before_ns = ended_ns + BUSY_PAUSES * ended_ns.saturating_sub(began_ns);
-        self.last_ns = match left {
-            Left::Nothing | Left::More => 0,
-            Left::Readers => (2 * self.last_ns).clamp(LOOK_NS_MIN, LOOK_NS_MAX),
-        };
-        (left != Left::Nothing).then_some(self.last_ns)
+    /// Removes files without readers. Returns the time until the next look; `None` if the worker looks only
+    /// when woken.
+    pub(in crate::engine) fn look(&mut self, store: &Scheduler) -> Option<u64> {
+        let is_done = store.remove_unread();
+        self.last_ns = if is_done { 0 } else { (2 * self.last_ns).clamp(LOOK_NS_MIN, LOOK_NS_MAX) };
+        (!is_done).then_some(self.last_ns)
     }
 }
 
-/// The work that a look leaves for the next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Left {
-    Nothing,
-    /// Files or holes beyond the limits of one look.
-    More,
-    /// A replaced view may still hold obsolete files.
-    Readers,
-}
-
 impl Scheduler {
-    /// Removes some obsolete files that no reader holds, and punches some holes.
-    fn remove_unread(&self) -> Left {
+    /// Removes obsolete files that no reader holds; `false` if a replaced view may still hold others.
+    fn remove_unread(&self) -> bool {
         let removals = &self.work.removals;
         let look = removals.looks_begun.fetch_add(1, Ordering::SeqCst) + 1;
         if !self.owner.discarded.is_empty() {
             self.epoch.collect();
         }
         let has_retired = self.epoch.has_retired();
-        let files = self.owner.discarded.take(FILES_MAX);
+        let files = self.owner.discarded.take();
         files.iter().for_each(|file| self.remove_quietly(*file));
         let has_holes = self.punch_holes();
         if !files.is_empty() {
@@ -87,16 +61,12 @@ impl Scheduler {
             self.pin_more();
         }
         files.iter().for_each(|file| self.owner.discarded.forget(*file));
-        let left = match has_holes || self.owner.discarded.has_unread() {
-            true => Left::More,
-            false if has_retired && !self.owner.discarded.is_empty() => Left::Readers,
-            false => Left::Nothing,
-        };
-        if left == Left::Nothing {
+        let is_done = !has_holes && (!has_retired || self.owner.discarded.is_empty());
+        if is_done {
             removals.look_done.store(look, Ordering::SeqCst);
         }
         removals.wake_waiting();
-        left
+        is_done
     }
 
     /// Punches holes where dropped slices were, in files that hold other slices. A file that a checkpoint
@@ -141,19 +111,13 @@ impl Scheduler {
     /// Removes the files without readers when the store is closed and no worker runs any more. Files with
     /// readers stay, and are removed when the store is opened next.
     pub(in crate::engine) fn remove_last(&self) {
-        let (mut waits, mut looks) = (0, 0);
-        while waits < CLOSE_WAITS_COUNT && looks < CLOSE_LOOKS_COUNT {
+        for _ in 0..CLOSE_LOOKS_COUNT {
             let seen = self.writer.changed.seen();
-            looks += 1;
-            match self.remove_unread() {
-                Left::Nothing => return,
-                Left::More => {}
-                Left::Readers => {
-                    // Calls that are under way end soon.
-                    self.env.threads.wait(&self.writer.changed, seen, Some(LOOK_NS_MIN));
-                    waits += 1;
-                }
+            if self.remove_unread() {
+                return;
             }
+            // Calls that are under way end soon.
+            self.env.threads.wait(&self.writer.changed, seen, Some(LOOK_NS_MIN));
         }
     }
 }
@@ -213,27 +177,6 @@ mod tests {
         store.close().expect("closes");
     }
 
-    /// One look removes a single file, so that a flush behind it waits for no more; the next look comes at
-    /// once while the worker is idle, and after a pause while it is busy.
-    #[test]
-    fn looks_remove_a_file_each() {
-        let disk = SimDisk::new(1);
-        let (store, _threads) = run::open(&disk, None, 0, 1 << 20).expect("opens");
-        flush_item(&store);
-        flush_item(&store);
-        let before = tables(&disk);
-        assert!(before >= 2);
-        store.drop_keyspace("k").expect("no fault");
-        let mut pace = RemovalPace { not_before_ns: u64::MAX, ..RemovalPace::default() };
-        assert!(pace.look(&store, true).is_some(), "a busy worker pauses");
-        assert_eq!(tables(&disk), before);
-        assert_eq!(pace.look(&store, false), Some(0));
-        assert_eq!(tables(&disk), before - 1);
-        while pace.look(&store, false).is_some() {}
-        assert_eq!(tables(&disk), 0);
-        store.close().expect("closes");
-    }
-
     /// The interval between looks doubles up to its limit.
     #[test]
     fn looks_come_ever_more_seldom() {
@@ -242,11 +185,11 @@ mod tests {
         let pin = store.epoch.pin();
         store.drop_keyspace("k").expect("no fault");
         let mut pace = RemovalPace::default();
-        let times: Vec<u64> = (0..9).filter_map(|_| pace.look(&store, false)).collect();
+        let times: Vec<u64> = (0..9).filter_map(|_| pace.look(&store)).collect();
         assert_eq!(times[..3], [LOOK_NS_MIN, 2 * LOOK_NS_MIN, 4 * LOOK_NS_MIN]);
         assert_eq!((times.len(), times[8]), (9, LOOK_NS_MAX));
         drop(pin);
-        assert_eq!((pace.look(&store, false), pace.last_ns), (None, 0));
+        assert_eq!((pace.look(&store), pace.last_ns), (None, 0));
         store.close().expect("closes");
     }
 }
