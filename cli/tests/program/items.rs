@@ -247,7 +247,7 @@ fn verify() {
     std::fs::remove_file(&file).expect("removes");
     let target = place.file("salvaged without the manifest");
     let text = ran(trine().arg("salvage").arg(place.store()).arg(&target)).ok();
-    assert!(text.contains("1 keyspaces hold what is doubtful"), "{text}");
+    assert!(text.contains("1 keyspaces hold all doubtful data"), "{text}");
     assert!(text.contains("salvaged-unknown-log-1") && text.contains("name is lost"), "{text}");
     let target_json = place.file("salvaged as JSON");
     let text = ran(trine().arg("salvage").arg(place.store()).arg(&target_json).arg("--json")).ok();
