@@ -5,7 +5,7 @@
 //! When the last of them is dropped after the file was marked obsolete, the file's name goes to the worker
 //! that removes files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::checksum::{self, Context};
 use crate::base::codec::Malformed;
@@ -47,7 +47,7 @@ struct DiscardedFiles {
     /// Slices that left the version and still have readers.
     dying_slices: usize,
     /// Whole pages of slices without readers, in files that still have other slices.
-    holes: Vec<(FileName, Span)>,
+    holes: BTreeMap<FileName, Vec<Span>>,
     /// Some holes were taken and are not punched yet.
     is_punching: bool,
 }
@@ -68,26 +68,28 @@ impl Discarded {
         self.files.lock().obsolete.remove(&file);
     }
 
-    /// Takes free pages of files that stay, at most `most` spans; neighbours are one span. The caller does so
-    /// before it forgets obsolete files, and calls [`Discarded::end_holes`] afterwards.
+    /// Takes free pages of a file that stays, at most `most` spans; neighbours are one span. The caller calls
+    /// [`Discarded::end_holes`] afterwards.
     pub(crate) fn take_holes(&self, most: usize) -> Vec<(FileName, Span)> {
         let files = &mut *self.files.lock();
-        files.holes.retain(|(file, _)| !files.obsolete.contains(file));
-        files.holes.sort_unstable_by_key(|(file, span)| (*file, std::cmp::Reverse(span.offset)));
+        let Some(mut of_file) = files.holes.last_entry() else { return Vec::new() };
+        let (file, spans) = (*of_file.key(), of_file.get_mut());
+        spans.sort_unstable_by_key(|span| std::cmp::Reverse(span.offset));
         let mut taken: Vec<(FileName, Span)> = Vec::new();
-        // From the back: the last file's holes, ascending by offset.
-        while let Some((file, span)) = files.holes.last().copied() {
+        // From the back, ascending by offset.
+        while let Some(span) = spans.last().copied() {
             let count = taken.len();
             match taken.last_mut() {
-                Some((last, before)) if *last == file && before.end() == span.offset => {
-                    before.bytes += span.bytes;
-                }
+                Some((_, before)) if before.end() == span.offset => before.bytes += span.bytes,
                 _ if count == most => break,
                 _ => taken.push((file, span)),
             }
-            files.holes.pop();
+            spans.pop();
         }
-        files.is_punching = !taken.is_empty();
+        if spans.is_empty() {
+            of_file.remove();
+        }
+        files.is_punching = true;
         taken
     }
 
@@ -128,7 +130,10 @@ impl Discarded {
     }
 
     pub(super) fn note_obsolete(&self, file: FileName) {
-        self.files.lock().obsolete.insert(file);
+        let mut files = self.files.lock();
+        files.obsolete.insert(file);
+        // The file is removed whole.
+        files.holes.remove(&file);
     }
 
     pub(super) fn note_dying_slice(&self) {
@@ -139,7 +144,9 @@ impl Discarded {
     pub(super) fn end_slice(&self, file: FileName, hole: Option<Span>) {
         let mut files = self.files.lock();
         files.dying_slices -= 1;
-        files.holes.extend(hole.map(|hole| (file, hole)));
+        if let Some(hole) = hole.filter(|_| !files.obsolete.contains(&file)) {
+            files.holes.entry(file).or_default().push(hole);
+        }
         drop(files);
         self.event.notify();
     }

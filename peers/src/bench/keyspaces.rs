@@ -327,7 +327,7 @@ impl Items<'_> {
     }
 }
 
-fn nanoseconds(took: Duration) -> u64 {
+pub(super) fn nanoseconds(took: Duration) -> u64 {
     u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -16,7 +16,7 @@ use trine_workload::numbering::Numbering;
 use super::child::Child;
 use super::engines::partitions::{AsKeyspaces, DropBy, OpenPartitions, Partitions};
 use super::engines::{Counts, Regime, Settings};
-use super::keyspaces;
+use super::keyspaces::{self, nanoseconds};
 use super::measure::{self, Moment};
 use super::plan::{Plan, SCAN_ITEMS, SHAPE, Stage};
 use super::record::{Expected, InOrder, Record};
@@ -364,8 +364,4 @@ fn put_until(store: &dyn Partitions, is_over: &AtomicBool, plan: Plan, seed: u64
         record.take(1, nanoseconds(begun.elapsed()));
     }
     Ok(record)
-}
-
-fn nanoseconds(took: Duration) -> u64 {
-    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -24,6 +24,8 @@ const LOOK_NS_MAX: u64 = 64_000_000;
 /// writer that waits for a memtable, waits for the look. Merges over many trees leave a hole for each slice
 /// of their inputs; most of these files are removed whole before their holes have a turn.
 const HOLES_MAX: usize = 4;
+/// The same in `close`, which no writer waits behind.
+const CLOSE_HOLES_MAX: usize = 256;
 /// Most looks of one `close`.
 const CLOSE_LOOKS_COUNT: u32 = 16;
 
@@ -37,7 +39,7 @@ impl RemovalPace {
     /// Removes files without readers. Returns the time until the next look; `None` if the worker looks only
     /// when woken.
     pub(in crate::engine) fn look(&mut self, store: &Scheduler) -> Option<u64> {
-        let is_done = store.remove_unread();
+        let is_done = store.remove_unread(HOLES_MAX);
         self.last_ns = if is_done { 0 } else { (2 * self.last_ns).clamp(LOOK_NS_MIN, LOOK_NS_MAX) };
         (!is_done).then_some(self.last_ns)
     }
@@ -45,7 +47,7 @@ impl RemovalPace {
 
 impl Scheduler {
     /// Removes obsolete files that no reader holds; `false` if a replaced view may still hold others.
-    fn remove_unread(&self) -> bool {
+    fn remove_unread(&self, holes_max: usize) -> bool {
         let removals = &self.work.removals;
         let look = removals.looks_begun.fetch_add(1, Ordering::SeqCst) + 1;
         if !self.owner.discarded.is_empty() {
@@ -54,7 +56,7 @@ impl Scheduler {
         let has_retired = self.epoch.has_retired();
         let files = self.owner.discarded.take();
         files.iter().for_each(|file| self.remove_quietly(*file));
-        let has_holes = self.punch_holes();
+        let has_holes = self.punch_holes(holes_max);
         if !files.is_empty() {
             // The tables have left memory, perhaps only now, if a reader or a merge held them: others may be
             // pinned.
@@ -72,8 +74,8 @@ impl Scheduler {
     /// Punches holes where dropped slices were, in files that hold other slices. A file that a checkpoint
     /// shares keeps the space until the store is opened next. Returns whether there are more holes: a flush
     /// does not wait for all of them.
-    fn punch_holes(&self) -> bool {
-        for (file, hole) in self.owner.discarded.take_holes(HOLES_MAX) {
+    fn punch_holes(&self, holes_max: usize) -> bool {
+        for (file, hole) in self.owner.discarded.take_holes(holes_max) {
             if let Err(error) = self.env.storage.punch_hole(file, hole.offset, hole.bytes) {
                 log::warn!("{file} has {} bytes that are not needed and stay: {error}", hole.bytes);
             }
@@ -113,7 +115,7 @@ impl Scheduler {
     pub(in crate::engine) fn remove_last(&self) {
         for _ in 0..CLOSE_LOOKS_COUNT {
             let seen = self.writer.changed.seen();
-            if self.remove_unread() {
+            if self.remove_unread(CLOSE_HOLES_MAX) {
                 return;
             }
             // Calls that are under way end soon.

@@ -243,6 +243,8 @@ fn holes_are_taken_in_pieces() {
     discarded.note_dying_slice();
     discarded.end_slice(file(7), None);
     discarded.note_obsolete(file(9));
+    discarded.note_dying_slice();
+    discarded.end_slice(file(9), Some(page(6)));
     let mut taken = Vec::new();
     loop {
         let some = discarded.take_holes(2);

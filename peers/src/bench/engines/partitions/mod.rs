@@ -61,6 +61,9 @@ pub(in super::super) trait Partitions: Sync {
 /// Bytes before the key, in a store with one order of keys.
 const PREFIX_BYTES: usize = size_of::<u64>();
 
+/// Deletions of one batch, where a partition is deleted key by key.
+const BATCH_KEYS: usize = 1000;
+
 fn prefix(partition: u64) -> [u8; PREFIX_BYTES] {
     partition.to_be_bytes()
 }

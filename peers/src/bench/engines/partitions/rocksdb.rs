@@ -12,11 +12,8 @@ use rocksdb::{
 
 use super::super::rocksdb::{arena_block_bytes, options, write_options};
 use super::super::{Counts, Found, Look, Settings};
-use super::{DropBy, PREFIX_BYTES, Partitions, prefix, prefixed};
+use super::{BATCH_KEYS, DropBy, PREFIX_BYTES, Partitions, prefix, prefixed};
 use crate::engines::{Answer, Until, told};
-
-/// Deletions per batch.
-const BATCH_KEYS: usize = 1000;
 
 const ALL_ITEMS: &str = "default";
 

@@ -6,11 +6,8 @@ use trine::{Db, Keyspace, Ordered, Partitioning};
 
 use super::super::trine::{counts, open_db, settle};
 use super::super::{Counts, Found, Look, Settings};
-use super::{DropBy, PREFIX_BYTES, Partitions, prefix, prefixed};
+use super::{BATCH_KEYS, DropBy, PREFIX_BYTES, Partitions, prefix, prefixed};
 use crate::engines::{Answer, told};
-
-/// Deletions per batch.
-const BATCH_KEYS: usize = 1000;
 
 struct Trine {
     db: Db,
