@@ -35,8 +35,12 @@ const DROPPED: [(u64, u64); 3] = [(1000, 100), (1_000_000, 50), (1_000_000_000, 
 const BUSY_BYTES: u64 = 1_000_000;
 const BUSY_MAX: u64 = 200;
 
-/// Bytes of a load in the rows of memory.
-const MEMORY_LOAD_BYTES: u64 = 1_000_000_000;
+/// Row, bytes and partitions of each load for which memory is reported.
+const MEMORY_LOADS: [(&str, u64, u64); 3] = [
+    (rows::PARTITIONS_MEMORY_ONE, 1_000_000_000, 1),
+    (rows::PARTITIONS_MEMORY_SOME, 1_000_000_000, 1000),
+    (rows::PARTITIONS_MEMORY_MANY, BESIDE_MANY * BESIDE_BYTES, BESIDE_MANY),
+];
 
 /// How long the files of a dropped partition are watched, and how often.
 const FREED_TIME: Duration = Duration::from_secs(10);
@@ -55,7 +59,7 @@ pub(super) fn rows_of(stage: Stage) -> Vec<&'static str> {
         Stage::PartitionsOne => vec![rows::PARTITIONS_LOAD_ONE, rows::PARTITIONS_GET_ONE],
         Stage::PartitionsSome => vec![rows::PARTITIONS_LOAD_SOME, rows::PARTITIONS_GET_SOME],
         Stage::PartitionsMany => vec![rows::PARTITIONS_LOAD_MANY, rows::PARTITIONS_GET_MANY],
-        Stage::PartitionsMemory => memory_loads(0).iter().map(|(row, ..)| *row).collect(),
+        Stage::PartitionsMemory => MEMORY_LOADS.iter().map(|(row, ..)| *row).collect(),
         Stage::PartitionsDrop => of_ways(|one| one.drops.to_vec()),
         Stage::PartitionsDropMany => of_ways(|one| vec![one.drop_of_many]),
         Stage::PartitionsBusy => of_ways(|one| one.busy.to_vec()),
@@ -94,15 +98,6 @@ pub(super) fn partitions(child: &Child<'_>) -> Answer<()> {
     child.remove(PARTITIONS)
 }
 
-/// Row, bytes and partitions of each load for which memory is reported.
-fn memory_loads(item_bytes: u64) -> [(&'static str, u64, u64); 3] {
-    [
-        (rows::PARTITIONS_MEMORY_ONE, MEMORY_LOAD_BYTES, 1),
-        (rows::PARTITIONS_MEMORY_SOME, MEMORY_LOAD_BYTES, 1000),
-        (rows::PARTITIONS_MEMORY_MANY, BESIDE_MANY * BESIDE_BYTES.max(item_bytes), BESIDE_MANY),
-    ]
-}
-
 struct Stores<'a> {
     child: &'a Child<'a>,
     open: OpenPartitions,
@@ -136,7 +131,7 @@ impl Stores<'_> {
 
     /// Measures loads over many partitions in little memory, and the memory in use after them.
     fn memory(&self) -> Answer<()> {
-        for (row, bytes, partitions) in memory_loads(self.child.plan.bytes(1)) {
+        for (row, bytes, partitions) in MEMORY_LOADS {
             let (items, partitions) = (self.items_of(bytes), self.child.plan.keyspaces(partitions));
             let Some(store) = self.make(DropBy::Whole, partitions)? else { return Ok(()) };
             self.child.doing(format!("loading {items} items over {partitions} partitions"))?;
@@ -364,4 +359,25 @@ fn put_until(store: &dyn Partitions, is_over: &AtomicBool, plan: Plan, seed: u64
         record.take(1, nanoseconds(begun.elapsed()));
     }
     Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    /// Each row of partitions belongs to one stage, which has a time limit; other stages have neither.
+    #[test]
+    fn rows_belong_to_stages() {
+        let mut of_stages: Vec<&str> =
+            Stage::value_variants().iter().flat_map(|stage| rows_of(*stage)).collect();
+        let mut expected: Vec<&str> = rows::partition_rows().collect();
+        of_stages.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(of_stages, expected);
+        for stage in Stage::value_variants() {
+            assert_eq!(rows_of(*stage).is_empty(), time_max(*stage).is_none(), "{stage:?}");
+        }
+    }
 }
